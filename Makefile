@@ -1,0 +1,44 @@
+# Every target works alone on a fresh clone: Python 3.11 or later and make are all it needs.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: setup demo test test-scale check bench docs format clean
+
+setup: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
+	touch $@
+
+demo: setup
+	$(BIN)/sigmax demo --out sigmax-demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-scale: setup  ## minutes long: a hundred thousand insertions by two processes, ImageNet-sized runs
+	$(BIN)/python -m pytest -m scale
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(MAKE) test
+
+bench: setup
+	$(BIN)/python benchmarks/certification.py
+	$(BIN)/python benchmarks/memory.py
+
+docs: setup
+	$(BIN)/mkdocs build --strict
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

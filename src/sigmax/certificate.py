@@ -1,0 +1,39 @@
+"""The two kinds of answer: true for one sigma held fixed, and settled against the memory."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Rule = Literal["kept", "truncated", "inherited", "abstained"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointCertificate:
+    """With probability >= 1 - alpha, the classifier smoothed at this sigma answers `label` on the ball.
+
+    It speaks of the classifier smoothed with this `sigma` held fixed. Where sigma differs from input
+    to input, two point certificates may contradict each other: a memory settles them.
+    """
+
+    label: int | None  # None: abstained, and then radius == 0
+    radius: float  # open ball in the norm below, rounded down
+    sigma: float
+    p_lower: float  # lower confidence bound on the probability of `label` under noise
+    n: int  # samples behind p_lower
+    alpha: float
+    norm: int  # 1 or 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledCertificate:
+    """The answer to give: it contradicts no other answer that its memory has given or will give.
+
+    Only a `CertificateMemory` makes one. `rule` says how it came about: the point certificate was
+    *kept*, *truncated* at a ball with another label, *inherited* from a ball that contains the
+    input, or *abstained*.
+    """
+
+    label: int | None
+    radius: float
+    sigma: float
+    point: PointCertificate | None  # None: looked up, without any sampling
+    rule: Rule

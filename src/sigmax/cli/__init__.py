@@ -1,0 +1,60 @@
+"""The command line: parses, calls the library and prints. Heavy imports wait until a command runs."""
+
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+
+from sigmax import __version__
+from sigmax.cli.certify import certify, predict
+from sigmax.cli.console import log_console, say
+from sigmax.cli.inspect import demo, memory_check, show
+from sigmax.errors import SigmaxError
+
+app = typer.Typer(
+    help="Certify classifiers by randomized smoothing with a noise level chosen for each input.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+memory_app = typer.Typer(help="Inspect a certificate memory.", no_args_is_help=True)
+app.command()(demo)
+app.command()(certify)
+app.command()(predict)
+app.command()(show)
+app.add_typer(memory_app, name="memory")
+memory_app.command("check")(memory_check)
+
+
+@memory_app.callback()
+def _memory() -> None:
+    """Inspect a certificate memory."""
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        say(f"sigmax {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Certify classifiers by randomized smoothing with a noise level chosen for each input."""
+
+
+def main() -> None:
+    """Run the command line; an error is one line on stderr and exit code 2."""
+    try:
+        app()
+    except SigmaxError as error:
+        if "--debug" in sys.argv:
+            traceback.print_exc()
+        log_console.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)

@@ -1,0 +1,219 @@
+"""`sigmax certify` and `sigmax predict`."""
+
+import json
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from sigmax import __version__
+from sigmax.cli.console import out_console, print_tables, resumable, say, track
+from sigmax.cli.options import (
+    AlphaOption,
+    ArchOption,
+    BatchOption,
+    DeviceOption,
+    JsonOption,
+    ModelArgument,
+    Norm,
+    NormalizeOption,
+    NormOption,
+    Outputs,
+    OutputsOption,
+    PerInputOption,
+    SearchOption,
+    SearchSamplesOption,
+    SeedOption,
+    SelectionOption,
+    SigmaOption,
+    StepsOption,
+    load,
+    make_search,
+    make_smoothed,
+)
+from sigmax.errors import InvalidInputError
+from sigmax.rounding import format_down
+
+
+def certify(
+    model: ModelArgument,
+    data: Annotated[
+        str,
+        typer.Option(
+            help="digits, mnist[:DIR], fashion-mnist[:DIR], cifar10[:DIR], imagenet:DIR, folder:DIR or "
+            "arrays:FILE.npz. Names without DIR are looked for in $SIGMAX_DATA or the user's cache."
+        ),
+    ] = "digits",
+    sigma: SigmaOption = None,
+    per_input: PerInputOption = False,
+    search: SearchOption = None,
+    steps: StepsOption = 900,
+    search_samples: SearchSamplesOption = 1,
+    norm: NormOption = Norm.L2,
+    n0: SelectionOption = 100,
+    n: Annotated[int, typer.Option("--n", help="Samples that estimate the probability of the class.")] = 100_000,
+    alpha: AlphaOption = 0.001,
+    skip: Annotated[int, typer.Option(help="Certify every so many inputs.")] = 1,
+    max_inputs: Annotated[int | None, typer.Option("--max", help="Stop after so many inputs.")] = None,
+    memory: Annotated[
+        Path | None,
+        typer.Option(help="Settle answers through this memory; by default per-input runs keep their own."),
+    ] = None,
+    seed: SeedOption = 0,
+    out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/…")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    arch: ArchOption = None,
+    normalize: NormalizeOption = None,
+    outputs: OutputsOption = Outputs.LOGITS,
+    batch: BatchOption = None,
+    device: DeviceOption = None,
+    download: Annotated[bool, typer.Option("--download", help="Allow fetching a missing data set.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Certify a data set: the class of each input and a radius within which nothing changes it.
+
+    Examples:
+    `sigmax certify sigmax-demo --data digits --sigma 0.25 --n 10000 --max 100`
+
+    `sigmax certify net.safetensors --data cifar10 --skip 20 --per-input --out runs/ds`
+    """
+    from sigmax.data import load_source
+    from sigmax.engine import certify_source
+    from sigmax.memory import CertificateMemory
+    from sigmax.records import MEMORY, NOTES, RunFolder, read_table
+
+    if skip < 1 or (max_inputs is not None and max_inputs < 1):
+        raise InvalidInputError(f"expected --skip >= 1 and --max >= 1, got skip={skip}, max={max_inputs}")
+    source = load_source(data, download=download)
+    loaded = load(model, arch, normalize, device)
+    chosen = make_search(loaded, sigma, per_input, search, steps, search_samples)
+    smoothed = make_smoothed(loaded, chosen, norm, outputs, batch, classes=len(source.class_names), name=model)
+    indices = list(range(0, len(source), skip))[:max_inputs]
+    is_per_input = per_input or search is not None
+    if out is None:
+        out = Path("runs") / f"{Path(model).stem}-{data.partition(':')[0]}-{'per-input' if is_per_input else 'fixed'}"
+    config: dict[str, Any] = {
+        "data": data.partition(":")[0],
+        "labels": sha256(source.labels[indices].tobytes()).hexdigest()[:16],
+        "inputs": len(indices),
+        "skip": skip,
+        "search": repr(chosen),
+        "noise": smoothed.noise.name,
+        "n0": n0,
+        "n": n,
+        "alpha": alpha,
+        "seed": seed,
+        "batch": batch,
+        "fingerprint": smoothed.fingerprint,
+        "memory": str(memory) if memory else None,
+        NOTES: {"model": model, "data": data, "sigmax": __version__},
+    }
+    with RunFolder(out, config, resume=resume) as run:
+        place = memory or (run.path / MEMORY if is_per_input else None)
+        settled = (
+            CertificateMemory.open(place, norm=smoothed.noise.norm, fingerprint=smoothed.fingerprint) if place else None
+        )
+        work = (len(indices) - run.rows) * (n0 + n + chosen.cost())
+        with resumable(f"the same command with --out {out} --resume"), track("certifying", work) as advance:
+            certify_source(
+                smoothed,
+                source,
+                indices,
+                run,
+                memory=settled,
+                n0=n0,
+                n=n,
+                alpha=alpha,
+                seed=seed,
+                on_progress=advance,
+            )
+        if settled is not None:
+            settled.close()
+        table = read_table(run.path)
+    print_tables([(out.name, table)], radii=None, as_json=as_json)
+    if not as_json:
+        say(f"table: {out / 'certificates.tsv'}")
+
+
+def predict(
+    model: ModelArgument,
+    images: Annotated[list[Path], typer.Argument(help="Image files, of the size that the model takes.")],
+    sigma: SigmaOption = None,
+    per_input: PerInputOption = False,
+    search: SearchOption = None,
+    steps: StepsOption = 900,
+    search_samples: SearchSamplesOption = 1,
+    norm: NormOption = Norm.L2,
+    n0: SelectionOption = 100,
+    n: Annotated[int, typer.Option("--n", help="Samples that decide.")] = 1_000,
+    alpha: AlphaOption = 0.001,
+    memory: Annotated[
+        Path | None,
+        typer.Option(help="Answer from this memory where it can, else certify and store the answer in it."),
+    ] = None,
+    seed: SeedOption = 0,
+    arch: ArchOption = None,
+    normalize: NormalizeOption = None,
+    outputs: OutputsOption = Outputs.LOGITS,
+    classes: Annotated[int | None, typer.Option(help="Classes of a model of your own.")] = None,
+    batch: BatchOption = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Predict the class of images; with a memory, never contradict a certificate given before.
+
+    Example: `sigmax predict sigmax-demo three.png --sigma 0.25 --memory answers.db`
+    """
+    import torch
+
+    from sigmax.data.folder import read_image
+    from sigmax.memory import CertificateMemory
+
+    loaded = load(model, arch, normalize, device)
+    chosen = make_search(loaded, sigma, per_input, search, steps, search_samples)
+    smoothed = make_smoothed(loaded, chosen, norm, outputs, batch, classes=classes, name=model)
+    shape = loaded.card.input_shape if loaded.card else None
+    pixels = [read_image(path, channels=shape[0] if shape else None) for path in images]
+    for path, image in zip(images, pixels, strict=True):
+        if shape and image.shape != shape:
+            raise InvalidInputError(f"{path}: expected an image of shape {shape}, got {image.shape}; resize it")
+    names = loaded.card.class_names if loaded.card else ()
+    settled = (
+        CertificateMemory.open(memory, norm=smoothed.noise.norm, fingerprint=smoothed.fingerprint) if memory else None
+    )
+    answers: list[_Answer] = []
+    with track("predicting", len(images) * (n0 + n + chosen.cost())) as advance:
+        for index, (path, image) in enumerate(zip(images, pixels, strict=True)):
+            x = torch.from_numpy(image)
+            sampling: dict[str, Any] = {"n0": n0, "n": n, "alpha": alpha, "seed": seed, "indices": [index]}
+            if settled is None:
+                (label,) = smoothed.predict(x[None], **sampling, on_progress=advance)
+                answers.append(_Answer(image=str(path), label=label))
+                continue
+            answer = settled.lookup(x)
+            if answer is None:
+                (point,) = smoothed.certify(x[None], **sampling, on_progress=advance)
+                answer = settled.settle(x, point)
+            answers.append(_Answer(image=str(path), label=answer.label, radius=answer.radius, rule=answer.rule))
+    if settled is not None:
+        settled.close()
+    if as_json:
+        out_console.print_json(json.dumps([asdict(answer) for answer in answers]))
+        return
+    view = Table("image", "answer", *(["radius", "rule"] if memory else []), box=None)
+    for given in answers:
+        name = names[given.label] if given.label is not None and given.label < len(names) else given.label
+        more = [] if given.radius is None else [format_down(given.radius), str(given.rule)]
+        view.add_row(given.image, "abstains" if given.label is None else str(name), *more)
+    out_console.print(view)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    image: str
+    label: int | None
+    radius: float | None = None  # None: predicted, not certified
+    rule: str | None = None

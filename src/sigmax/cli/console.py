@@ -1,0 +1,66 @@
+"""What a person sees: tables on stdout, progress and errors on stderr."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from sigmax.records import CertificateTable
+
+out_console = Console()
+log_console = Console(stderr=True)
+
+
+def say(line: str) -> None:
+    """Print a line as it is, whatever the width."""
+    out_console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_tables(
+    tables: Sequence[tuple[str, "CertificateTable"]], *, radii: Sequence[float] | None, as_json: bool
+) -> None:
+    """Certified accuracy at each radius, ACR and abstentions of each table, side by side."""
+    from sigmax.report.metrics import common_radii, summarise
+    from sigmax.rounding import format_nearest
+
+    radii = radii or common_radii([table for _, table in tables])
+    rows = [summarise(name, table, radii) for name, table in tables]
+    if as_json:
+        out_console.print_json(json.dumps([row.as_dict() for row in rows]))
+        return
+    view = Table(box=None, title="certified accuracy at each radius", title_justify="left")
+    for heading in ("run", "inputs", "answers", *(f"{radius:g}" for radius in radii), "ACR", "abstained"):
+        view.add_column(heading, no_wrap=True, justify="left" if heading in ("run", "answers") else "right")
+    for row in rows:
+        numbers = [format_nearest(share) for share in (*row.accuracy, row.acr, row.abstained)]
+        view.add_row(row.name, str(row.inputs), row.answers, *numbers)
+    # A table that does not fit is wrapped by the terminal, never cut: its numbers are the point.
+    needed = Console(width=1_000).measure(view).maximum
+    Console(width=max(out_console.width, needed)).print(view)
+
+
+@contextmanager
+def track(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar with the time left, on stderr; nothing where nobody watches."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    with Progress(
+        *columns, TimeRemainingColumn(), console=log_console, transient=True, disable=not log_console.is_terminal
+    ) as bar:
+        task = bar.add_task(what, total=max(total, 1))
+        yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def resumable(command: str) -> Iterator[None]:
+    """An interrupt is no error: say how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        log_console.print(f"interrupted; nothing is lost. Continue with {command}", style="yellow", soft_wrap=True)
+        raise typer.Exit(130) from None

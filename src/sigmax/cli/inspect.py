@@ -1,0 +1,77 @@
+"""`sigmax demo`, `sigmax show` and `sigmax memory check`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sigmax.cli.console import log_console, out_console, print_tables, resumable, say, track
+from sigmax.cli.options import JsonOption
+from sigmax.errors import InvalidInputError
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the model, the runs and the picture go.")] = Path("sigmax-demo"),
+    as_json: JsonOption = False,
+) -> None:
+    """Train on digits, certify with one sigma and with its own sigma for each input, and compare.
+
+    Example: `sigmax demo --out sigmax-demo`
+    """
+    from sigmax.demo import run_demo
+
+    with resumable("sigmax demo"):
+        result = run_demo(out, track)
+    tables = [("one sigma for all", result.fixed), ("own sigma for each", result.per_input)]
+    print_tables(tables, radii=None, as_json=as_json)
+    if not as_json:
+        say(f"picture: {result.picture}")
+        say(f"next:    sigmax show {out}/fixed {out}/per-input")
+
+
+def show(
+    tables: Annotated[list[Path], typer.Argument(help="Run folders or certificate tables, also of others.")],
+    radii: Annotated[
+        str | None, typer.Option(help="Radii, such as 0,0.25,0.5; by default up to the largest certified.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show certified accuracy at each radius, ACR and abstentions of certificate tables.
+
+    Example: `sigmax show runs/fixed runs/per-input --radii 0,0.25,0.5`
+    """
+    from sigmax.records import read_table
+
+    try:
+        wanted = None if radii is None else [float(radius) for radius in radii.split(",")]
+    except ValueError:
+        raise InvalidInputError(f"expected --radii like 0,0.25,0.5, got {radii!r}") from None
+    read = [read_table(path) for path in tables]
+    for table in read:
+        if table.dropped:
+            log_console.print(f"note: {table.name}: the last line is cut off and was left out", style="yellow")
+    print_tables([(table.name, table) for table in read], radii=wanted, as_json=as_json)
+
+
+def memory_check(file: Annotated[Path, typer.Argument(help="A memory file.")], as_json: JsonOption = False) -> None:
+    """Prove that no two entries of a memory contradict each other; exit with 1 if some do.
+
+    Example: `sigmax memory check runs/per-input/memory.db`
+    """
+    from sigmax.memory import CertificateMemory
+
+    with CertificateMemory.existing(file) as memory:
+        total = len(memory)
+        with track("checking pairs", total) as advance:
+            found = list(memory.contradictions(on_progress=advance))
+    if as_json:
+        out_console.print_json(json.dumps({"entries": total, "contradictions": found}))
+    elif found:
+        for first, second in found[:20]:
+            out_console.print(f"entries {first} and {second} have different labels and share a point")
+        out_console.print(f"{len(found)} contradictions among {total} entries", style="red")
+    else:
+        out_console.print(f"{total} entries, l{memory.norm}: no two with different labels share a point")
+    if found:
+        raise typer.Exit(1)

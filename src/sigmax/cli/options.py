@@ -1,0 +1,141 @@
+"""Options that several commands share, and what they build."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sigmax.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from sigmax.models import LoadedModel
+    from sigmax.sigma import SigmaSearch
+    from sigmax.smoothed import SmoothedClassifier
+
+
+class Norm(StrEnum):
+    """The norm of the certified balls."""
+
+    L2 = "l2"
+    L1 = "l1"
+
+
+class Search(StrEnum):
+    """How sigma is chosen for each input."""
+
+    ASCENT = "ascent"
+    ASCENT_PAPER = "ascent-paper"
+    GRID = "grid"
+
+
+class Outputs(StrEnum):
+    """What the model returns."""
+
+    LOGITS = "logits"
+    PROBABILITIES = "probabilities"
+
+
+ModelArgument = Annotated[
+    str, typer.Argument(help="A checkpoint, a folder with a model.safetensors, or package.module:factory.")
+]
+SigmaOption = Annotated[
+    float | None,
+    typer.Option(help="Noise level; where a search starts. By default what the model was trained with."),
+]
+NormOption = Annotated[Norm, typer.Option(help="l2: Gaussian noise; l1: uniform noise of half-width sigma.")]
+PerInputOption = Annotated[bool, typer.Option("--per-input", help="Choose sigma for each input.")]
+SearchOption = Annotated[
+    Search | None,
+    typer.Option(
+        help="How sigma is chosen (implies --per-input): ascent never falls behind sigma0 as far as a pilot "
+        "can tell; ascent-paper is the paper's Algorithm 1 to the letter; grid is its baseline."
+    ),
+]
+StepsOption = Annotated[int, typer.Option(help="K, ascent steps; the grid gets as many evaluations.")]
+SearchSamplesOption = Annotated[int, typer.Option(help="Noise draws per ascent step or grid point.")]
+ArchOption = Annotated[
+    str | None, typer.Option(help="Architecture, where the checkpoint does not say it.", show_default=False)
+]
+NormalizeOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Normalisation before the network, where the checkpoint does not say it: none, cifar10, imagenet, "
+        "cifar10-mean, imagenet-mean, imagenet-keras, or MEAN,…/STD,….",
+        show_default=False,
+    ),
+]
+OutputsOption = Annotated[Outputs, typer.Option(help="What a model of your own returns.")]
+BatchOption = Annotated[int | None, typer.Option("--batch", help="Noisy samples per forward pass.")]
+DeviceOption = Annotated[str | None, typer.Option(help="Where the model runs; by default an accelerator if any.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+SeedOption = Annotated[int, typer.Option(help="Seeds all noise.")]
+AlphaOption = Annotated[float, typer.Option(help="Failure probability of each certificate.")]
+SelectionOption = Annotated[int, typer.Option("--n0", help="Samples that select the class.")]
+
+
+def load(model: str, arch: str | None, normalize: str | None, device: str | None) -> "LoadedModel":
+    """The model that a command names, on its device."""
+    import torch
+
+    from sigmax.models import load_model
+
+    loaded = load_model(model, arch=arch, normalize=normalize)
+    if isinstance(loaded.model, torch.nn.Module):
+        place = torch.device(device) if device else torch.accelerator.current_accelerator(check_available=True)
+        if place is not None:
+            loaded.model.to(place)
+    return loaded
+
+
+def make_search(
+    loaded: "LoadedModel",
+    sigma: float | None,
+    per_input: bool,
+    search: Search | None,
+    steps: int,
+    samples: int,
+) -> "SigmaSearch":
+    """The search that the options ask for."""
+    from sigmax.sigma import AscentSearch, FixedSigma, GridSearch
+
+    initial = sigma if sigma is not None else (loaded.card.sigma if loaded.card else None)
+    if initial is None:
+        raise InvalidInputError("expected --sigma, got none, and the model does not say what it was trained with")
+    if search is None and not per_input:
+        return FixedSigma(initial)
+    if search is Search.GRID:
+        # A step of the ascent is a forward and a backward pass: two evaluations, as the paper counts.
+        return GridSearch(initial=initial, evaluations=2 * steps * samples, samples=samples)
+    if search is Search.ASCENT_PAPER:
+        return AscentSearch.paper(initial=initial, steps=steps, samples=samples)
+    return AscentSearch(initial=initial, steps=steps, samples=samples)
+
+
+def make_smoothed(
+    loaded: "LoadedModel",
+    search: "SigmaSearch",
+    norm: Norm,
+    outputs: Outputs,
+    batch: int | None,
+    *,
+    classes: int | None,
+    name: str,
+) -> "SmoothedClassifier":
+    """The smoothed classifier that the options ask for; `classes` is what the data or the user says."""
+    from sigmax.noise import Gaussian, Uniform
+    from sigmax.smoothed import SmoothedClassifier
+
+    has = loaded.card.num_classes if loaded.card else classes
+    if has is None:
+        raise InvalidInputError("expected --classes for a model of your own, got none")
+    if classes is not None and classes > has:
+        raise InvalidInputError(f"expected at most the {has} classes of the model, got data with {classes}")
+    return SmoothedClassifier(
+        loaded.model,
+        num_classes=has,
+        noise=Uniform() if norm is Norm.L1 else Gaussian(),
+        sigma=search,
+        outputs=loaded.card.outputs if loaded.card else outputs.value,
+        batch_size=batch,
+        identity=name if loaded.card is None else None,
+    )

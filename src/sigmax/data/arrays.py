@@ -1,0 +1,36 @@
+"""The user's own arrays: FILE.npz with `images` (or `x`) and `labels` (or `y`)."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from sigmax.data.source import ArraySource
+from sigmax.errors import DataError
+
+
+def arrays(path: Path) -> ArraySource:
+    """8-bit images are divided by 255; floating-point ones are taken as they are.
+
+    Optional `class_names` names the classes; by default they are the numbers up to the largest label.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            content = {key: file[key] for key in file.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: expected a .npz file of plain arrays, got: {error}") from error
+    images = content.get("images", content.get("x"))
+    labels = content.get("labels", content.get("y"))
+    if images is None or labels is None:
+        raise DataError(f"{path}: expected arrays 'images' and 'labels' (or 'x' and 'y'), got {sorted(content)}")
+    if images.ndim < 2 or not np.issubdtype(labels.dtype, np.integer) or labels.ndim != 1:
+        raise DataError(
+            f"{path}: expected images (n, …) and integer labels (n,), "
+            f"got {images.shape} and {labels.dtype} {labels.shape}"
+        )
+    names = content.get("class_names", np.arange(int(labels.max(initial=0)) + 1))
+    if images.dtype == np.uint8:
+        return ArraySource(str(path), images, labels, [str(n) for n in names], levels=255)
+    if not np.issubdtype(images.dtype, np.floating):
+        raise DataError(f"{path}: expected uint8 or floating-point images, got {images.dtype}")
+    return ArraySource(str(path), images.astype(np.float32), labels, [str(n) for n in names], levels=None)

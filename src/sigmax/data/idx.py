@@ -1,0 +1,52 @@
+"""MNIST and Fashion-MNIST in the idx format, plain or gzipped."""
+
+import gzip
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sigmax.data.source import ArraySource
+from sigmax.errors import DataError
+
+_MAGIC_LABELS, _MAGIC_IMAGES = 0x0801, 0x0803
+_CLASSES = {
+    "mnist": tuple(str(d) for d in range(10)),
+    "fashion-mnist": (
+        *("T-shirt/top", "trouser", "pullover", "dress", "coat"),
+        *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
+    ),
+}
+
+
+def idx_source(name: str, folder: Path, split: str) -> ArraySource:
+    """Read `train-…` or `t10k-…` images and labels from a folder."""
+    prefix = "t10k" if split == "test" else "train"
+    images = _read(_find(folder, f"{prefix}-images-idx3-ubyte", name), _MAGIC_IMAGES)
+    labels = _read(_find(folder, f"{prefix}-labels-idx1-ubyte", name), _MAGIC_LABELS)
+    return ArraySource(name, images[:, None], labels, _CLASSES[name], levels=255)
+
+
+def _find(folder: Path, stem: str, name: str) -> Path:
+    spellings = [stem, stem + ".gz", stem.replace("-idx", ".idx"), stem.replace("-idx", ".idx") + ".gz"]
+    for spelling in spellings:
+        if (folder / spelling).is_file():
+            return folder / spelling
+    raise DataError(f"{name}: expected {stem} or {stem}.gz in {folder}, got neither; put it there or use {name}:DIR")
+
+
+def _read(path: Path, magic: int) -> NDArray[np.uint8]:
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: expected a readable file, got: {error}") from error
+    dimensions = magic & 0xFF
+    header = np.frombuffer(raw[: 4 + 4 * dimensions], dtype=">u4")
+    if len(header) < 1 + dimensions or header[0] != magic:
+        raise DataError(f"{path}: expected an idx file of {dimensions} dimensions, got another header")
+    shape = tuple(int(size) for size in header[1:])
+    body = np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * dimensions)
+    if body.size != int(np.prod(shape)):
+        raise DataError(f"{path}: expected {int(np.prod(shape))} bytes of data, got {body.size}; it is cut off")
+    return body.reshape(shape)

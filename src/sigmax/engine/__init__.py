@@ -1,0 +1,5 @@
+"""Where the work runs."""
+
+from sigmax.engine.local import certify_source
+
+__all__ = ["certify_source"]

@@ -1,0 +1,28 @@
+"""What can go wrong, by what the reader can do about it.
+
+Every message has the shape `expected <rule>, got <name>=<value>; <what to do>`.
+"""
+
+
+class SigmaxError(Exception):
+    """Base of all errors that sigmax raises on purpose."""
+
+
+class InvalidInputError(SigmaxError, ValueError):
+    """An argument or an input to certify is outside its domain."""
+
+
+class DataError(SigmaxError):
+    """A data set is missing, broken or not what was asked for."""
+
+
+class ModelError(SigmaxError):
+    """A model or checkpoint cannot be used for certification."""
+
+
+class RecordError(SigmaxError):
+    """A run folder or certificate table cannot be read, continued or written."""
+
+
+class MemoryRefusedError(SigmaxError):
+    """A certificate memory belongs to something else, is broken or cannot be written."""

@@ -1,0 +1,19 @@
+"""Base classifiers: architectures, checkpoints, and the promises that certification needs."""
+
+from sigmax.models.architectures import ARCHITECTURES, build_network
+from sigmax.models.checkpoint import LoadedModel, ModelCard, load_model, save_model, with_normalisation
+from sigmax.models.classifier import BaseClassifier, Outputs
+from sigmax.models.normalisation import Normalize
+
+__all__ = [
+    "ARCHITECTURES",
+    "BaseClassifier",
+    "LoadedModel",
+    "ModelCard",
+    "Normalize",
+    "Outputs",
+    "build_network",
+    "load_model",
+    "save_model",
+    "with_normalisation",
+]

@@ -1,0 +1,120 @@
+"""BaseClassifier: the function f that is smoothed, with its promises checked."""
+
+import hashlib
+from collections.abc import Callable
+from functools import cached_property
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from sigmax.errors import InvalidInputError, ModelError
+
+Outputs = Literal["logits", "probabilities"]
+
+
+@final
+class BaseClassifier:
+    """A fixed function from a batch of inputs to one score per class.
+
+    Args:
+        model: A `torch.nn.Module` in eval mode, or any callable from (batch, …) to (batch, classes).
+        num_classes: How many scores the model gives for each input.
+        outputs: Whether the scores are "logits" or "probabilities". It is never guessed.
+        identity: What tells this function from others; needed only where a callable is no module and
+            its certificates go into a durable memory.
+    """
+
+    def __init__(
+        self,
+        model: Callable[[Tensor], Tensor],
+        *,
+        num_classes: int,
+        outputs: Outputs = "logits",
+        identity: str | None = None,
+    ) -> None:
+        if num_classes < 2:
+            raise InvalidInputError(f"expected num_classes >= 2, got num_classes={num_classes}")
+        if outputs not in ("logits", "probabilities"):
+            raise InvalidInputError(f"expected outputs 'logits' or 'probabilities', got outputs={outputs!r}")
+        self.model = model
+        self.num_classes = num_classes
+        self.outputs = outputs
+        self._identity = identity
+        self.check_fixed()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's parameters live; the default device for a model without any."""
+        if isinstance(self.model, nn.Module):
+            for tensor in (*self.model.parameters(), *self.model.buffers()):
+                return tensor.device
+        return torch.get_default_device()
+
+    def check_fixed(self) -> None:
+        """Refuse a model whose answer for one input depends on chance or on the rest of the batch."""
+        if not isinstance(self.model, nn.Module):
+            return
+        for name, module in self.model.named_modules():
+            where = f"{name or 'model'} ({type(module).__name__})"
+            if module.training:
+                raise ModelError(f"expected a model in eval mode, got {where} in training mode; call model.eval()")
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+                raise ModelError(
+                    f"expected inputs to be treated independently, got {where} without running statistics, "
+                    "which mixes the inputs of a batch; use track_running_stats=True"
+                )
+
+    def scores(self, x: Tensor) -> Tensor:
+        """The model's own outputs, (batch, classes)."""
+        try:
+            scores = self.model(x)
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            raise ModelError(
+                f"expected a model that takes inputs of shape {tuple(x.shape[1:])}, got: {_first_line(error)}; "
+                "check channels and size of the data against the model"
+            ) from error
+        if not isinstance(scores, Tensor) or scores.shape != (len(x), self.num_classes):
+            got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise ModelError(
+                f"expected model outputs of shape {(len(x), self.num_classes)}, got {got}; "
+                f"check num_classes={self.num_classes} against the model"
+            )
+        return scores
+
+    def labels(self, x: Tensor) -> Tensor:
+        """The leading class of each input, (batch,)."""
+        scores = self.scores(x)
+        if not torch.isfinite(scores).all():
+            row = int((~torch.isfinite(scores)).any(dim=1).nonzero()[0])
+            raise ModelError(
+                f"expected finite model outputs, got {scores[row].tolist()[:4]}… for row {row} of a batch; "
+                "a class cannot be told from NaN or infinity: check the weights and the input range"
+            )
+        return scores.argmax(dim=1)
+
+    def probabilities(self, x: Tensor) -> Tensor:
+        """One probability per class, (batch, classes)."""
+        scores = self.scores(x)
+        return scores.softmax(dim=1) if self.outputs == "logits" else scores
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of structure, weights and kind of output: equal for equal functions, else different."""
+        digest = hashlib.sha256(f"{self.outputs} {self.num_classes} {self._identity or ''}".encode())
+        if isinstance(self.model, nn.Module):
+            digest.update(repr(self.model).encode())
+            for name, tensor in sorted(self.model.state_dict().items()):
+                array = tensor.detach().cpu().contiguous()
+                digest.update(f"{name} {array.dtype} {tuple(array.shape)}".encode())
+                digest.update(array.flatten().view(torch.uint8).numpy().tobytes() if array.numel() else b"")
+        elif self._identity is None:
+            raise ModelError(
+                "expected identity='…' for a model that is no torch.nn.Module, got none; "
+                "name it so that its memory can refuse another model"
+            )
+        return digest.hexdigest()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,59 @@
+"""The first layer of most networks: (x - mean) / std, channel by channel."""
+
+from collections.abc import Sequence
+from typing import Self, final
+
+import torch
+from torch import Tensor, nn
+
+from sigmax.errors import ModelError
+
+_KNOWN: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "none": ((), ()),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    "cifar10-mean": ((0.4914, 0.4822, 0.4465), (1.0, 1.0, 1.0)),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "imagenet-mean": ((0.485, 0.456, 0.406), (1.0, 1.0, 1.0)),
+    "imagenet-keras": (
+        (123.68 / 255, 116.779 / 255, 103.939 / 255),
+        (1 / 255, 1 / 255, 1 / 255),
+    ),
+}
+SPELLINGS = ", ".join(_KNOWN) + ", or MEAN,…/STD,… with one number per channel"
+
+
+@final
+class Normalize(nn.Module):
+    """Shifts and scales each channel; no channels at all leave the input as it is."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        if len(mean) != len(std) or not all(s > 0 for s in std):
+            raise ModelError(f"expected one mean and one std > 0 per channel, got {tuple(mean)} and {tuple(std)}")
+        self.values = (tuple(mean), tuple(std))
+        # Not part of the state dict: published checkpoints leave it out too. The card of a checkpoint
+        # holds it, and extra_repr brings it into the fingerprint.
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From a name or from numbers; see `SPELLINGS`."""
+        if text in _KNOWN:
+            return cls(*_KNOWN[text])
+        try:
+            mean, std = ([float(number) for number in part.split(",")] for part in text.split("/"))
+        except ValueError as error:
+            raise ModelError(f"expected a normalisation ({SPELLINGS}), got {text!r}") from error
+        return cls(mean, std)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(x - mean) / std."""
+        return (x - self.mean) / self.std if self.values[0] else x
+
+    def extra_repr(self) -> str:
+        """Show the numbers."""
+        return f"mean={self.values[0]}, std={self.values[1]}"

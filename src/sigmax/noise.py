@@ -1,0 +1,117 @@
+"""Smoothing distributions: how noise is drawn, and what radius it certifies.
+
+A new distribution is one class here: noise at sigma = 1, the certified radius and its differentiable form.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, final
+
+import torch
+from scipy.special import ndtri
+from torch import Tensor
+
+from sigmax.errors import InvalidInputError
+from sigmax.rounding import round_down
+
+
+class SmoothingDistribution(ABC):
+    """Additive noise sigma * eps, with eps drawn independently of sigma (the reparameterisation trick)."""
+
+    name: ClassVar[str]
+    norm: ClassVar[int]  # the norm of the balls it certifies
+
+    @abstractmethod
+    def fill(self, out: Tensor, *, generator: torch.Generator) -> Tensor:
+        """Overwrite `out` with noise at sigma = 1 and return it."""
+
+    @abstractmethod
+    def radius(self, p_lower: float, *, sigma: float, p_upper: float | None = None) -> float:
+        r"""Certified radius, rounded down.
+
+        Args:
+            p_lower: $\underline{p_A}$, lower bound on the probability of the answered class.
+            sigma: The distribution's own parameter.
+            p_upper: $\overline{p_B}$, upper bound on the probability of any other class; by default
+                1 - p_lower, which always holds.
+        """
+
+    @abstractmethod
+    def soft_radius(self, probs: Tensor, sigma: Tensor, *, label: Tensor | None = None) -> Tensor:
+        """Differentiable radius of mean probabilities (batch, classes), each strictly inside (0, 1).
+
+        With `label` (batch,) the class is fixed, and the radius is negative where it does not lead;
+        without, it is the leading class of each row.
+        """
+
+    def perturb(self, x: Tensor, sigma: Tensor, *, n: int, streams: Sequence[torch.Generator]) -> Tensor:
+        """Draw x + sigma * eps, n times for each input from its own stream; differentiable in sigma."""
+        eps = torch.stack([self.fill(x.new_empty((n, *x.shape[1:])), generator=s) for s in streams])
+        scale = sigma.reshape(-1, *[1] * (eps.ndim - 1))  # batch 1 1…
+        return x.unsqueeze(1) + scale * eps  # batch n *dims
+
+
+@final
+class Gaussian(SmoothingDistribution):
+    """Noise N(0, sigma^2 I), certifying l2 balls."""
+
+    name = "gaussian"
+    norm = 2
+
+    def fill(self, out: Tensor, *, generator: torch.Generator) -> Tensor:
+        """Overwrite `out` with N(0, 1)."""
+        return out.normal_(generator=generator)
+
+    def radius(self, p_lower: float, *, sigma: float, p_upper: float | None = None) -> float:
+        r"""Certified radius $R = \frac{\sigma}{2}(\Phi^{-1}(p_A) - \Phi^{-1}(p_B))$ (paper, Eq. 1)."""
+        _check_probabilities(p_lower, p_upper)
+        if p_upper is None:
+            return round_down(sigma * float(ndtri(p_lower)))
+        return round_down(sigma / 2 * (round_down(float(ndtri(p_lower))) - float(ndtri(p_upper))))
+
+    def soft_radius(self, probs: Tensor, sigma: Tensor, *, label: Tensor | None = None) -> Tensor:
+        r"""$\frac{\sigma}{2}(\Phi^{-1}(\psi^A) - \Phi^{-1}(\psi^B))$ (paper, Algorithm 1 and Eq. 3)."""
+        top, runner_up = _leading_two(probs, label)
+        gap: Tensor = torch.special.ndtri(top) - torch.special.ndtri(runner_up)
+        return sigma / 2 * gap
+
+
+@final
+class Uniform(SmoothingDistribution):
+    """Noise U[-sigma, sigma]^d, certifying l1 balls; sigma is the half-width that the paper calls lambda."""
+
+    name = "uniform"
+    norm = 1
+
+    def fill(self, out: Tensor, *, generator: torch.Generator) -> Tensor:
+        """Overwrite `out` with U[-1, 1]."""
+        return out.uniform_(-1.0, 1.0, generator=generator)
+
+    def radius(self, p_lower: float, *, sigma: float, p_upper: float | None = None) -> float:
+        r"""Certified radius $R = \lambda (p_A - p_B)$ (paper, section on l1 certificates)."""
+        _check_probabilities(p_lower, p_upper)
+        return round_down(sigma * round_down(p_lower - (1 - p_lower if p_upper is None else p_upper)))
+
+    def soft_radius(self, probs: Tensor, sigma: Tensor, *, label: Tensor | None = None) -> Tensor:
+        r"""$\lambda (\psi^A - \psi^B)$ (paper, Eq. 4)."""
+        top, runner_up = _leading_two(probs, label)
+        return sigma * (top - runner_up)
+
+
+def _check_probabilities(p_lower: float, p_upper: float | None) -> None:
+    if p_upper is None and not 0.5 < p_lower < 1.0:
+        raise InvalidInputError(f"expected 0.5 < p_lower < 1, got p_lower={p_lower}; abstain at or below 0.5")
+    if p_upper is not None and not 0.0 < p_upper < p_lower < 1.0:
+        raise InvalidInputError(
+            f"expected 0 < p_upper < p_lower < 1, got p_lower={p_lower}, p_upper={p_upper}; abstain otherwise"
+        )
+
+
+def _leading_two(probs: Tensor, label: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The probability of the class and of the strongest other class, each (batch,)."""
+    if label is None:
+        top, runner_up = probs.topk(2, dim=-1).values.unbind(-1)
+        return top, runner_up
+    column = label.unsqueeze(-1)  # batch 1
+    others = probs.scatter(-1, column, -torch.inf)
+    return probs.gather(-1, column).squeeze(-1), others.max(dim=-1).values

@@ -1,0 +1,248 @@
+"""Records are the truth: the run folder, the certificate table, and readers for others' logs.
+
+The first six columns of a table are those that the field's scripts read; abstain is -1.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, final
+
+import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from sigmax.certificate import PointCertificate, SettledCertificate
+from sigmax.errors import RecordError
+from sigmax.files import write_atomically
+
+TABLE, CONFIG, MEMORY = "certificates.tsv", "config.json", "memory.db"
+NOTES = "notes"  # the part of a configuration that tells people more and decides nothing
+ABSTAIN = -1
+COLUMNS = (
+    *("idx", "label", "predict", "radius", "correct", "time"),
+    *("sigma", "p_lower", "point_predict", "point_radius", "rule", "n", "alpha", "norm"),
+)
+_REQUIRED = ("idx", "label", "predict", "radius")
+
+
+def format_row(
+    idx: int, label: int, point: PointCertificate, settled: SettledCertificate | None, seconds: float
+) -> str:
+    """One line of the table, floats at full precision.
+
+    `predict` and `radius` are the settled answer where a memory settled it; else they are the point
+    certificate, and `rule` says "point".
+    """
+    answer = settled or point
+    fields = (
+        idx,
+        label,
+        _number(answer.label),
+        answer.radius,
+        int(answer.label == label),
+        timedelta(seconds=round(seconds, 6)),
+        answer.sigma,
+        point.p_lower,
+        _number(point.label),
+        point.radius,
+        settled.rule if settled else "point",
+        point.n,
+        point.alpha,
+        point.norm,
+    )
+    return "\t".join(str(field) for field in fields) + "\n"
+
+
+def _number(label: int | None) -> int:
+    return ABSTAIN if label is None else label
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateTable:
+    """The columns of a certificate table that reports use, one row per input."""
+
+    name: str
+    idx: NDArray[np.int64]
+    label: NDArray[np.int64]
+    predict: NDArray[np.int64]
+    radius: NDArray[np.float64]
+    seconds: NDArray[np.float64]  # NaN where the log does not say
+    sigma: NDArray[np.float64]  # NaN where the log does not say
+    rule: tuple[str, ...]  # "" where the log does not say
+    dropped: int = 0  # lines that were cut off
+
+    def __len__(self) -> int:
+        return len(self.idx)
+
+    @property
+    def is_correct(self) -> NDArray[np.bool_]:
+        """Whether the answer is the label; recomputed, because some logs keep a running count instead."""
+        return np.equal(self.predict, self.label)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its answers were settled by a memory."""
+        return any(rule not in ("", "point") for rule in self.rule)
+
+
+def read_table(path: Path) -> CertificateTable:
+    """Read a certificate table: ours, of a run folder, or a log that others have published.
+
+    Accepts CRLF, spaces around separators, extra columns in any order, and a last line that was cut off,
+    which is dropped. The correct column is recomputed.
+    """
+    if path.is_dir():
+        path = path / TABLE
+    try:
+        text = path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"{path}: expected a certificate table, got: {error}") from error
+    lines = [[field.strip() for field in line.split("\t")] for line in text.splitlines()]
+    if not lines or not set(_REQUIRED) <= set(lines[0]):
+        got = lines[0] if lines else "an empty file"
+        raise RecordError(f"{path}: expected a first line with the columns {', '.join(_REQUIRED)}, got {got}")
+    header, rows = lines[0], [line for line in lines[1:] if line != [""]]
+    dropped = 0
+    if rows and _is_cut_off(text, rows[-1], header):
+        rows, dropped = rows[:-1], 1
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise RecordError(f"{path}: expected {len(header)} columns in line {number}, got {len(row)}")
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+    try:
+        return CertificateTable(
+            name=path.parent.name if path.name == TABLE else path.stem,
+            idx=np.array(columns["idx"], dtype=np.int64),
+            label=np.array(columns["label"], dtype=np.int64),
+            predict=np.array(columns["predict"], dtype=np.int64),
+            radius=_radii(columns["radius"]),
+            seconds=np.array([_seconds(t) for t in columns.get("time", [""] * len(rows))]),
+            sigma=np.array(columns.get("sigma", columns.get("best_sigma", ["nan"] * len(rows))), dtype=np.float64),
+            rule=tuple(columns.get("rule", [""] * len(rows))),
+            dropped=dropped,
+        )
+    except ValueError as error:
+        raise RecordError(f"{path}: expected numbers in every row, got: {error}") from error
+
+
+def _is_cut_off(text: str, last: list[str], header: list[str]) -> bool:
+    """A last line without its end: surely cut where columns miss; else only a time may be incomplete."""
+    if text.endswith("\n"):
+        return False
+    return len(last) != len(header) or header[-1] != "time"
+
+
+def _radii(column: list[str]) -> NDArray[np.float64]:
+    radii = np.array(column, dtype=np.float64)
+    if not (radii >= 0).all():
+        raise ValueError(f"radius {column[int((~(radii >= 0)).argmax())]!r}")
+    return radii
+
+
+def _seconds(text: str) -> float:
+    """Seconds from `12.5` or from `1 day, 0:00:12.5`; NaN if it says nothing."""
+    days, comma, clock = text.rpartition(",")
+    try:
+        total = 0.0
+        for part in clock.strip().split(":"):
+            total = 60 * total + float(part)
+        return total + (86_400 * float(days.split()[0]) if comma else 0.0)
+    except ValueError:
+        return float("nan")
+
+
+@final
+class RunFolder:
+    """A run on disk: its configuration, its table so far, and the only process that writes to it.
+
+    Interrupted anywhere, it is continued by opening it again with the same configuration: a line that
+    was cut off is removed, and the rest is appended to.
+    """
+
+    def __init__(self, path: Path, config: dict[str, Any], *, resume: bool = False) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(path / ".lock")
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise RecordError(f"expected to be the only writer of {path}, got another process; wait for it") from None
+        except OSError as error:
+            raise RecordError(f"expected a folder for the run, got {path}: {error}") from error
+        try:
+            self._open_config(config, resume)
+            self.rows = self._open_table()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+    @property
+    def table(self) -> Path:
+        """The certificate table."""
+        return self.path / TABLE
+
+    def append(self, line: str) -> None:
+        """Append one line of the table, durably."""
+        try:
+            with self.table.open("ab") as file:
+                file.write(line.encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise RecordError(
+                f"expected room to append to {self.table}, got: {error}; nothing is lost: continue with --resume"
+            ) from error
+        self.rows += 1
+
+    def _open_config(self, config: dict[str, Any], resume: bool) -> None:
+        path = self.path / CONFIG
+        text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+        if not path.exists():
+            if self.table.exists():
+                raise RecordError(f"expected {CONFIG} beside {self.table}, got none; choose another folder")
+            try:
+                write_atomically(path, text.encode())
+            except OSError as error:
+                raise RecordError(f"expected room to write {path}, got: {error}") from error
+            return
+        try:
+            old = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise RecordError(f"{path}: expected the configuration of a run, got: {error}") from error
+        if not resume:
+            raise RecordError(f"expected a new folder, got {self.path} with a run in it; add --resume to continue it")
+        keys = sorted({*old, *config} - {NOTES})
+        changed = [key for key in keys if old.get(key) != config.get(key)]
+        if changed:
+            differences = ", ".join(f"{key}={config.get(key)!r} (was {old.get(key)!r})" for key in changed)
+            raise RecordError(
+                f"expected the settings that {self.path} was begun with, got {differences}; choose another folder"
+            )
+
+    def _open_table(self) -> int:
+        """Remove a line that was cut off; return how many rows there are."""
+        if not self.table.exists():
+            write_atomically(self.table, "\t".join(COLUMNS).encode() + b"\n")
+            return 0
+        content = self.table.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if not whole.startswith("\t".join(COLUMNS).encode() + b"\n"):
+            raise RecordError(f"{self.table}: expected a table of this version, got another first line")
+        if len(whole) < len(content):
+            with self.table.open("r+b") as file:
+                file.truncate(len(whole))
+                os.fsync(file.fileno())
+        return whole.count(b"\n") - 1

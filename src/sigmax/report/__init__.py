@@ -1,0 +1,1 @@
+"""Reports read records, never a model."""

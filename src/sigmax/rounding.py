@@ -1,0 +1,31 @@
+"""Rounding that goes one way: a printed or stored radius never claims more than was proved."""
+
+import math
+from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
+
+# Radii come from ndtri and one product, each good to a few units in the last place (measured for
+# scipy's ndtri: below 4). Sixteen units leave room for both and cost 4e-15 of the radius.
+_SLACK = 16 * 2.0**-52
+
+
+def round_down(value: float) -> float:
+    """A float surely not above the real number that `value` approximates to a few units in the last place."""
+    return value - abs(value) * _SLACK
+
+
+def step_down(value: float) -> float:
+    """The next float below: covers the rounding of one addition or subtraction."""
+    return math.nextafter(value, -math.inf)
+
+
+def format_down(value: float, digits: int = 3) -> str:
+    """`value` with this many decimals, rounded down: 0.9996 prints as 0.999."""
+    return str(Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_FLOOR))
+
+
+def format_nearest(value: float, digits: int = 3) -> str:
+    """`value` with this many decimals, halves up, as papers print shares and means: 0.7665 is 0.767.
+
+    Read as the shortest decimal that names the float, so that 7665 / 10000 is a half.
+    """
+    return str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP))

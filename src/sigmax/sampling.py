@@ -1,0 +1,131 @@
+"""Class counts under noise: the hot loop. Owns random streams, batching and the one batch shape.
+
+Noise is drawn in tiles: a few samples of one input, always drawn whole, always at an aligned place in
+a batch. So the noise of an input depends on its own stream alone, whatever shares the batch with it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+from hashlib import blake2b
+
+import torch
+from torch import Tensor
+
+from sigmax.errors import InvalidInputError
+from sigmax.models.classifier import BaseClassifier
+from sigmax.noise import SmoothingDistribution
+
+Progress = Callable[[int], None]
+
+
+class Stage(IntEnum):
+    """What noise is drawn for. No two stages share noise: reuse would void the bounds."""
+
+    SEARCH = 0
+    PILOT = 1
+    SELECTION = 2
+    ESTIMATION = 3
+    PREDICTION = 4
+
+
+_STAGES = 8  # room for stages to come without moving the streams of today
+_MASK = 2**32 - 1
+
+
+def random_stream(seed: int, index: int, stage: Stage, device: torch.device) -> torch.Generator:
+    """The stream of (seed, input index, stage): for one seed, no two streams start alike.
+
+    The CPU generator looks only at the low 32 bits of its seed, where hashing would collide now and
+    then (10,000 inputs: one chance in ten). So the low bits are a bijection of (index, stage).
+    """
+    if not 0 <= index < 2**32 // _STAGES:
+        raise InvalidInputError(f"expected an input index in [0, {2**32 // _STAGES}), got index={index}")
+    key = int.from_bytes(blake2b(seed.to_bytes(16, "little", signed=True), digest_size=8).digest(), "little")
+    low = _mix((index * _STAGES + stage + key) & _MASK)
+    return torch.Generator(device).manual_seed((key >> 32 << 32 | low) - 2**63)
+
+
+def _mix(value: int) -> int:
+    """A bijection of 32-bit integers in which every input bit moves every output bit."""
+    value = (value ^ value >> 16) * 0x7FEB352D & _MASK
+    value = (value ^ value >> 15) * 0x846CA68B & _MASK
+    return value ^ value >> 16
+
+
+def tile_size(dimensions: int) -> int:
+    """How many samples of one input are drawn at once, by the size of the input alone.
+
+    About 2**14 numbers a draw keep the Python work per sample small; at most 64, so that short
+    selections (n0 = 100) waste little. A power of two, to fit into batches.
+    """
+    return 1 << min(6, max(0, (2**14 // dimensions).bit_length() - 1))
+
+
+def default_batch_size(dimensions: int) -> int:
+    """Noisy samples per forward pass: 2**21 numbers at most, between 16 and 1,024 samples."""
+    return min(1024, max(16, 1 << max(0, (2**21 // dimensions).bit_length() - 1)))
+
+
+def count_classes(
+    classifier: BaseClassifier,
+    x: Tensor,
+    sigma: Tensor,
+    *,
+    noise: SmoothingDistribution,
+    n: int,
+    streams: Sequence[torch.Generator],
+    batch_size: int,
+    on_progress: Progress | None = None,
+) -> Tensor:
+    """How often each class leads among n noisy copies of each input, (inputs, classes) on the CPU.
+
+    Every forward pass has the same shape: batches are filled across inputs and the last one is padded,
+    because kernels may differ in the last bits from shape to shape. Memory does not grow with n.
+
+    Args:
+        classifier: The base classifier f.
+        x: Inputs, (inputs, *dims).
+        sigma: The noise level of each input, (inputs,).
+        noise: The smoothing distribution.
+        n: Samples per input.
+        streams: One random stream per input; each is advanced by whole tiles.
+        batch_size: Rows of a forward pass; rounded up to a multiple of the tile.
+        on_progress: Called after each forward pass with the number of samples it counted.
+    """
+    tile = tile_size(x[0].numel())
+    rows = -(-batch_size // tile) * tile
+    classes = classifier.num_classes
+    counts = torch.zeros(len(x) * classes, dtype=torch.int64)
+    with torch.inference_mode():
+        batch = x[:1].repeat(rows, *[1] * (x.ndim - 1))  # rows *dims; finite also where never filled
+        owner = torch.empty(rows, dtype=torch.int64)  # which input a row belongs to; -1: nobody's
+
+        def tally() -> None:
+            kept = owner >= 0
+            cells = owner[kept] * classes + classifier.labels(batch).cpu()[kept]
+            counts.add_(torch.bincount(cells, minlength=len(counts)))
+            if on_progress is not None:
+                on_progress(len(cells))
+
+        levels = sigma.tolist()
+        start = 0
+        for i, used in _tiles(len(x), n, tile):
+            place = batch[start : start + tile]
+            noise.fill(place, generator=streams[i]).mul_(levels[i]).add_(x[i])
+            owner[start : start + used] = i
+            owner[start + used : start + tile] = -1
+            start += tile
+            if start == rows:
+                tally()
+                start = 0
+        if start:
+            owner[start:] = -1
+            tally()
+    return counts.view(len(x), classes)
+
+
+def _tiles(inputs: int, n: int, tile: int) -> Iterator[tuple[int, int]]:
+    """Each tile as (input, how many of its samples count): only the last one of an input is cut."""
+    for i in range(inputs):
+        for drawn in range(0, n, tile):
+            yield i, min(tile, n - drawn)
