@@ -1,7 +1,5 @@
 """The whole way in a minute: train on digits, certify with one sigma and with its own sigma for each input."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,23 +7,18 @@ import numpy as np
 import torch
 
 from sigmax.data import ImageSource, load_source
-from sigmax.engine import certify_source
-from sigmax.memory import CertificateMemory
+from sigmax.engine import Tracker, certify_source
 from sigmax.models import ModelCard, build_network, save_model
 from sigmax.models.checkpoint import MODEL_FILE
 from sigmax.noise import Gaussian
-from sigmax.records import MEMORY, CertificateTable, RunFolder, read_table
+from sigmax.records import CertificateTable
 from sigmax.report.figures import compare_runs
-from sigmax.sampling import Progress
 from sigmax.sigma import AscentSearch, FixedSigma, SigmaSearch
-from sigmax.smoothed import SmoothedClassifier
+from sigmax.smoothed import Budget, SmoothedClassifier
 from sigmax.train import train_under_noise
 
-SIGMA, N0, N, ALPHA, SEED = 0.12, 100, 10_000, 0.001, 0
+SIGMA, N, SEED = 0.12, 10_000, 0
 _EPOCHS, _STEPS, _EVERY = 40, 900, 3
-
-# Shows work under way: (what, how much in all) -> a context that is told what was done since.
-Tracker = Callable[[str, int], AbstractContextManager[Progress]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +39,12 @@ def run_demo(out: Path, track: Tracker) -> DemoResult:
         "fixed": FixedSigma(SIGMA),
         "per-input": AscentSearch(initial=SIGMA, steps=_STEPS),
     }
+    tables = {}
     for name, search in searches.items():
-        _certify(out / name, network, search, source, indices, track)
-    fixed, per_input = read_table(out / "fixed"), read_table(out / "per-input")
+        smoothed = SmoothedClassifier(network, num_classes=len(source.class_names), sigma=search)
+        budget = Budget(n=N, seed=SEED)
+        tables[name] = certify_source(smoothed, source, indices, out / name, budget=budget, track=track, resume=True)
+    fixed, per_input = tables["fixed"], tables["per-input"]
     chosen = _telling_rows(per_input)
     picture = out / "demo.png"
     compare_runs(
@@ -87,40 +83,6 @@ def _train(path: Path, source: ImageSource, track: Tracker) -> torch.nn.Module:
     )
     save_model(path, network, card)
     return network
-
-
-def _certify(
-    out: Path,
-    network: torch.nn.Module,
-    search: SigmaSearch,
-    source: ImageSource,
-    indices: list[int],
-    track: Tracker,
-) -> None:
-    smoothed = SmoothedClassifier(network, num_classes=len(source.class_names), sigma=search)
-    config = {"data": source.name, "search": repr(search), "n0": N0, "n": N, "alpha": ALPHA, "seed": SEED}
-    config["fingerprint"] = smoothed.fingerprint
-    is_per_input = not isinstance(search, FixedSigma)
-    with RunFolder(out, config, resume=True) as run:
-        fingerprint = smoothed.fingerprint
-        memory = CertificateMemory.open(out / MEMORY, norm=2, fingerprint=fingerprint) if is_per_input else None
-        work = (len(indices) - run.rows) * (N0 + N + search.cost())
-        what = "certifying, own sigma for each" if is_per_input else "certifying, one sigma for all"
-        with track(what, work) as advance:
-            certify_source(
-                smoothed,
-                source,
-                indices,
-                run,
-                memory=memory,
-                n0=N0,
-                n=N,
-                alpha=ALPHA,
-                seed=SEED,
-                on_progress=advance,
-            )
-        if memory is not None:
-            memory.close()
 
 
 def _telling_rows(table: CertificateTable) -> list[int]:

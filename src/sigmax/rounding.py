@@ -28,4 +28,4 @@ def format_nearest(value: float, digits: int = 3) -> str:
 
     Read as the shortest decimal that names the float, so that 7665 / 10000 is a half.
     """
-    return str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP))
+    return str(Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP))

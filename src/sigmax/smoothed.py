@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import final
 
@@ -23,14 +23,18 @@ _GROUP = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Budget:
-    """How an answer is sampled: selection with n0, estimation with n, at level alpha."""
+class Budget:
+    """How an input is sampled: n0 samples select the class, n estimate its probability, at level alpha."""
 
-    n0: int
-    n: int
-    alpha: float
-    seed: int
-    on_progress: Progress | None
+    n0: int = 100
+    n: int = 100_000
+    alpha: float = 0.001
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        if self.n < 1 or self.n0 < 1:
+            raise InvalidInputError(f"expected n >= 1 and n0 >= 1, got n={self.n}, n0={self.n0}")
 
 
 @final
@@ -102,23 +106,20 @@ class SmoothedClassifier:
                 under the same index and seed gets the same answer in whatever batch it comes.
             on_progress: Called with the number of forward passes done since the last call.
         """
-        return list(self.certify_each(x, n0=n0, n=n, alpha=alpha, seed=seed, indices=indices, on_progress=on_progress))
+        budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed)
+        return list(self.certify_each(x, budget, indices=indices, on_progress=on_progress))
 
     def certify_each(
         self,
         x: Tensor,
+        budget: Budget,
         *,
-        n0: int = 100,
-        n: int = 100_000,
-        alpha: float = 0.001,
-        seed: int = 0,
         indices: Sequence[int] | None = None,
         on_progress: Progress | None = None,
     ) -> Iterator[PointCertificate]:
         """Like `certify`, giving each certificate as soon as it is known."""
-        budget = _Budget(n0=n0, n=n, alpha=alpha, seed=seed, on_progress=on_progress)
-        x, indices = self._checked(x, indices, budget)
-        return self._certificates(x, indices, budget)
+        x, indices = self._checked(x, indices)
+        return self._certificates(_Job(x, indices, budget, on_progress))
 
     def predict(
         self,
@@ -135,39 +136,39 @@ class SmoothedClassifier:
 
         The arguments are those of `certify`; n0 is used only by a search that fixes the class.
         """
-        budget = _Budget(n0=n0, n=n, alpha=alpha, seed=seed, on_progress=on_progress)
-        x, indices = self._checked(x, indices, budget)
+        x, indices = self._checked(x, indices)
+        whole = _Job(x, indices, Budget(n0=n0, n=n, alpha=alpha, seed=seed), on_progress)
         answers: list[int | None] = []
-        for part in _slices(len(x), self._group(x, n)):
-            label = self._preselected(x[part], indices[part], budget)
-            sigma = self._sigma(x[part], indices[part], label, budget)
-            counts = self._counts(x[part], indices[part], sigma, Stage.PREDICTION, n, budget)
-            for i, row in enumerate(counts):
-                (top, runner_up), (leader, _) = (t.tolist() for t in row.topk(2))
+        for job in whole.split(self._group(whole)):
+            label = self._preselected(job)
+            sigma = self._sigma(job, label)
+            for i, row in enumerate(self._counts(job, sigma, Stage.PREDICTION, n)):
+                (top, runner_up), (leader, _) = (pair.tolist() for pair in row.topk(2))
                 is_clear = top_class_p_value(top, runner_up) <= alpha
                 is_kept = label is None or leader == int(label[i])
                 answers.append(leader if is_clear and is_kept else None)
         return answers
 
-    def _certificates(self, x: Tensor, indices: tuple[int, ...], budget: _Budget) -> Iterator[PointCertificate]:
-        for part in _slices(len(x), max(_GROUP, self._group(x, budget.n))):
-            inputs, names = x[part], indices[part]
-            label = self._preselected(inputs, names, budget)
-            sigma = self._sigma(inputs, names, label, budget)
+    def _certificates(self, whole: "_Job") -> Iterator[PointCertificate]:
+        for job in whole.split(max(_GROUP, self._group(whole))):
+            label = self._preselected(job)
+            sigma = self._sigma(job, label)
             if label is None:
-                label = self._select(inputs, names, sigma, budget)
-            for few in _slices(len(inputs), self._group(x, budget.n)):
+                label = self._select(job, sigma)
+            few = self._group(job)
+            parts = zip(job.split(few), torch.split(sigma, few), torch.split(label, few), strict=True)
+            for part, levels, answers in parts:
                 # Fresh stream: reusing the samples of search or selection would void the bound.
-                counts = self._counts(inputs[few], names[few], sigma[few], Stage.ESTIMATION, budget.n, budget)
-                for row, answer, level in zip(counts, label[few], sigma[few], strict=True):
-                    yield self._certificate(int(answer), int(row[int(answer)]), float(level), budget)
+                counts = self._counts(part, levels, Stage.ESTIMATION, job.budget.n)
+                for row, answer, level in zip(counts, answers.tolist(), levels.tolist(), strict=True):
+                    yield self._certificate(answer, int(row[answer]), level, job.budget)
 
-    def _certificate(self, label: int, hits: int, sigma: float, budget: _Budget) -> PointCertificate:
+    def _certificate(self, label: int, hits: int, sigma: float, budget: Budget) -> PointCertificate:
         p_lower = clopper_pearson_lower(hits, budget.n, alpha=budget.alpha)
-        radius = self.noise.radius(p_lower, sigma=sigma) if p_lower > 0.5 else 0.0
+        is_certain = p_lower > 0.5
         return PointCertificate(
-            label=label if p_lower > 0.5 else None,
-            radius=max(radius, 0.0),
+            label=label if is_certain else None,
+            radius=max(0.0, self.noise.radius(p_lower, sigma=sigma)) if is_certain else 0.0,
             sigma=sigma,
             p_lower=p_lower,
             n=budget.n,
@@ -175,55 +176,47 @@ class SmoothedClassifier:
             norm=self.noise.norm,
         )
 
-    def _preselected(self, x: Tensor, indices: tuple[int, ...], budget: _Budget) -> Tensor | None:
+    def _preselected(self, job: "_Job") -> Tensor | None:
         """The prediction under sigma0 where the search keeps to it; None where the class is free."""
         if not self.search.fixes_class:
             return None
-        sigma0 = torch.full((len(x),), self.search.initial, dtype=x.dtype, device=x.device)
-        return self._select(x, indices, sigma0, budget)
+        return self._select(job, job.x.new_full((len(job.x),), self.search.initial))
 
-    def _select(self, x: Tensor, indices: tuple[int, ...], sigma: Tensor, budget: _Budget) -> Tensor:
-        return self._counts(x, indices, sigma, Stage.SELECTION, budget.n0, budget).argmax(dim=1).to(x.device)
+    def _select(self, job: "_Job", sigma: Tensor) -> Tensor:
+        return self._counts(job, sigma, Stage.SELECTION, job.budget.n0).argmax(dim=1).to(job.x.device)
 
-    def _sigma(self, x: Tensor, indices: tuple[int, ...], label: Tensor | None, budget: _Budget) -> Tensor:
-        task = SearchTask(
-            classifier=self.classifier,
-            noise=self.noise,
-            x=x,
-            label=label,
-            n=budget.n,
-            alpha=budget.alpha,
-            indices=indices,
-            stream=partial(self._stream, budget.seed),
-            batch_size=self._rows(x),
-            on_progress=budget.on_progress,
+    def _sigma(self, job: "_Job", label: Tensor | None) -> Tensor:
+        sigma = self.search.find(
+            SearchTask(
+                classifier=self.classifier,
+                noise=self.noise,
+                x=job.x,
+                label=label,
+                n=job.budget.n,
+                alpha=job.budget.alpha,
+                indices=job.indices,
+                stream=partial(self._stream, job.budget.seed),
+                batch_size=self._rows(job.x),
+                on_progress=job.on_progress,
+            )
         )
-        sigma = self.search.find(task)
-        for index, level in zip(indices, sigma.tolist(), strict=True):
+        for index, level in zip(job.indices, sigma.tolist(), strict=True):
             if not 0.0 < level < float("inf"):
                 raise InvalidInputError(
                     f"expected sigma > 0 for every input, got sigma[{index}]={level}; lower step_size or set bounds"
                 )
         return sigma
 
-    def _counts(
-        self,
-        x: Tensor,
-        indices: tuple[int, ...],
-        sigma: Tensor,
-        stage: Stage,
-        n: int,
-        budget: _Budget,
-    ) -> Tensor:
+    def _counts(self, job: "_Job", sigma: Tensor, stage: Stage, n: int) -> Tensor:
         return count_classes(
             self.classifier,
-            x,
+            job.x,
             sigma,
             noise=self.noise,
             n=n,
-            streams=[self._stream(budget.seed, index, stage) for index in indices],
-            batch_size=self._rows(x),
-            on_progress=budget.on_progress,
+            streams=[self._stream(job.budget.seed, index, stage) for index in job.indices],
+            batch_size=self._rows(job.x),
+            on_progress=job.on_progress,
         )
 
     def _stream(self, seed: int, index: int, stage: Stage) -> torch.Generator:
@@ -232,15 +225,12 @@ class SmoothedClassifier:
     def _rows(self, x: Tensor) -> int:
         return self.batch_size or default_batch_size(x[0].numel())
 
-    def _group(self, x: Tensor, n: int) -> int:
+    def _group(self, job: "_Job") -> int:
         """Inputs to sample together so that padding the last batch costs at most a sixteenth."""
-        return max(1, -(-16 * self._rows(x) // n))
+        return max(1, -(-16 * self._rows(job.x) // job.budget.n)) if len(job.x) else 1
 
-    def _checked(self, x: Tensor, indices: Sequence[int] | None, budget: _Budget) -> tuple[Tensor, tuple[int, ...]]:
+    def _checked(self, x: Tensor, indices: Sequence[int] | None) -> tuple[Tensor, tuple[int, ...]]:
         self.classifier.check_fixed()
-        check_alpha(budget.alpha)
-        if budget.n < 1 or budget.n0 < 1:
-            raise InvalidInputError(f"expected n >= 1 and n0 >= 1, got n={budget.n}, n0={budget.n0}")
         if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 2:
             got = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
             raise InvalidInputError(
@@ -256,6 +246,17 @@ class SmoothedClassifier:
         return x.to(self.classifier.device), indices
 
 
-def _slices(total: int, size: int) -> Iterator[slice]:
-    for start in range(0, total, size):
-        yield slice(start, min(start + size, total))
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Inputs to answer, with all that decides their noise."""
+
+    x: Tensor  # inputs *dims
+    indices: tuple[int, ...]
+    budget: Budget
+    on_progress: Progress | None
+
+    def split(self, size: int) -> Iterator["_Job"]:
+        """The same in parts of at most this many inputs."""
+        for start in range(0, len(self.x), size):
+            part = slice(start, start + size)
+            yield replace(self, x=self.x[part], indices=self.indices[part])

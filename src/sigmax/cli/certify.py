@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,57 +81,30 @@ def certify(
     """
     from sigmax.data import load_source
     from sigmax.engine import certify_source
-    from sigmax.memory import CertificateMemory
-    from sigmax.records import MEMORY, NOTES, RunFolder, read_table
+    from sigmax.smoothed import Budget
 
     if skip < 1 or (max_inputs is not None and max_inputs < 1):
         raise InvalidInputError(f"expected --skip >= 1 and --max >= 1, got skip={skip}, max={max_inputs}")
+    budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed)
     source = load_source(data, download=download)
     loaded = load(model, arch, normalize, device)
     chosen = make_search(loaded, sigma, per_input, search, steps, search_samples)
     smoothed = make_smoothed(loaded, chosen, norm, outputs, batch, classes=len(source.class_names), name=model)
-    indices = list(range(0, len(source), skip))[:max_inputs]
-    is_per_input = per_input or search is not None
     if out is None:
-        out = Path("runs") / f"{Path(model).stem}-{data.partition(':')[0]}-{'per-input' if is_per_input else 'fixed'}"
-    config: dict[str, Any] = {
-        "data": data.partition(":")[0],
-        "labels": sha256(source.labels[indices].tobytes()).hexdigest()[:16],
-        "inputs": len(indices),
-        "skip": skip,
-        "search": repr(chosen),
-        "noise": smoothed.noise.name,
-        "n0": n0,
-        "n": n,
-        "alpha": alpha,
-        "seed": seed,
-        "batch": batch,
-        "fingerprint": smoothed.fingerprint,
-        "memory": str(memory) if memory else None,
-        NOTES: {"model": model, "data": data, "sigmax": __version__},
-    }
-    with RunFolder(out, config, resume=resume) as run:
-        place = memory or (run.path / MEMORY if is_per_input else None)
-        settled = (
-            CertificateMemory.open(place, norm=smoothed.noise.norm, fingerprint=smoothed.fingerprint) if place else None
+        kind = "per-input" if chosen.is_per_input else "fixed"
+        out = Path("runs") / f"{Path(model).stem}-{data.partition(':')[0]}-{kind}"
+    with resumable(f"the same command with --out {out} --resume"):
+        table = certify_source(
+            smoothed,
+            source,
+            list(range(0, len(source), skip))[:max_inputs],
+            out,
+            budget=budget,
+            track=track,
+            memory=memory,
+            resume=resume,
+            notes={"model": model, "data": data, "sigmax": __version__},
         )
-        work = (len(indices) - run.rows) * (n0 + n + chosen.cost())
-        with resumable(f"the same command with --out {out} --resume"), track("certifying", work) as advance:
-            certify_source(
-                smoothed,
-                source,
-                indices,
-                run,
-                memory=settled,
-                n0=n0,
-                n=n,
-                alpha=alpha,
-                seed=seed,
-                on_progress=advance,
-            )
-        if settled is not None:
-            settled.close()
-        table = read_table(run.path)
     print_tables([(out.name, table)], radii=None, as_json=as_json)
     if not as_json:
         say(f"table: {out / 'certificates.tsv'}")

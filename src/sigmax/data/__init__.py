@@ -15,16 +15,20 @@ SPELLINGS = "digits, mnist[:DIR], fashion-mnist[:DIR], cifar10[:DIR], imagenet:D
 
 def data_folder() -> Path:
     """Where named data sets are looked for: $SIGMAX_DATA, else the user's cache folder."""
-    if "SIGMAX_DATA" in os.environ:
-        return Path(os.environ["SIGMAX_DATA"])
+    if os.environ.get("SIGMAX_DATA"):
+        return Path(os.environ["SIGMAX_DATA"]).expanduser()
     import pooch
 
     return Path(pooch.os_cache("sigmax"))
 
 
 def load_source(spec: str, *, split: Split = "test", download: bool = False) -> ImageSource:
-    """The data set that `spec` names; see `SPELLINGS` for what there is."""
+    """The data set that `spec` names; see `SPELLINGS` for what there is.
+
+    The named sets have two splits; a folder or file of the user's own is taken whole.
+    """
     name, _, place = spec.partition(":")
+    path = Path(place).expanduser()  # no shell expands the ~ of `folder:~/images`
     if name == "digits" and not place:
         from sigmax.data.digits import digits
 
@@ -32,21 +36,21 @@ def load_source(spec: str, *, split: Split = "test", download: bool = False) -> 
     if name in ("mnist", "fashion-mnist"):
         from sigmax.data.idx import idx_source
 
-        return idx_source(name, Path(place) if place else data_folder() / name, split)
+        return idx_source(name, path if place else data_folder() / name, split)
     if name == "cifar10":
         from sigmax.data.cifar10 import cifar10
 
-        return cifar10(Path(place) if place else data_folder(), split, download=download)
+        return cifar10(path if place else data_folder(), split, download=download)
     if name == "imagenet" and place:
         from sigmax.data.folder import FolderSource
 
-        return FolderSource(spec, Path(place), resize=256, crop=224)
+        return FolderSource(spec, path, resize=256, crop=224, channels=3)
     if name == "folder" and place:
         from sigmax.data.folder import FolderSource
 
-        return FolderSource(spec, Path(place))
+        return FolderSource(spec, path)
     if name == "arrays" and place:
         from sigmax.data.arrays import arrays
 
-        return arrays(Path(place))
+        return arrays(path)
     raise DataError(f"expected one of {SPELLINGS}, got data={spec!r}")

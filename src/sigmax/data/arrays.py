@@ -1,6 +1,7 @@
 """The user's own arrays: FILE.npz with `images` (or `x`) and `labels` (or `y`)."""
 
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,10 @@ def arrays(path: Path) -> ArraySource:
     Optional `class_names` names the classes; by default they are the numbers up to the largest label.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
             content = {key: file[key] for key in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: expected a .npz file of plain arrays, got: {error}") from error
+    except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path}: expected a .npz file of plain arrays, got {type(error).__name__}: {error}") from error
     images = content.get("images", content.get("x"))
     labels = content.get("labels", content.get("y"))
     if images is None or labels is None:
@@ -29,6 +30,8 @@ def arrays(path: Path) -> ArraySource:
             f"got {images.shape} and {labels.dtype} {labels.shape}"
         )
     names = content.get("class_names", np.arange(int(labels.max(initial=0)) + 1))
+    if names.ndim != 1:
+        raise DataError(f"{path}: expected class_names (classes,), got {names.shape}")
     if images.dtype == np.uint8:
         return ArraySource(str(path), images, labels, [str(n) for n in names], levels=255)
     if not np.issubdtype(images.dtype, np.floating):

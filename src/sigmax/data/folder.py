@@ -1,11 +1,12 @@
 """Folders of images, one folder a class: ImageNet and anything laid out like it."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import final
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from sigmax.data.source import Images, ImageSource
 from sigmax.errors import DataError
@@ -18,31 +19,37 @@ class FolderSource(ImageSource):
     """Images decoded on demand from ROOT/<class>/<image>.
 
     Class folders that are all named by numbers give those numbers as labels; other names are numbered
-    in alphabetical order. With `resize` the shorter side is scaled to it; with `crop` the centre is cut
-    out. Without either, all images must have the size of the first.
+    in alphabetical order. `resize`, `crop` and `channels` are those of `read_image`; without them, all
+    images must have the size and the channels of the first.
     """
 
     levels = 255
 
-    def __init__(self, name: str, root: Path, *, resize: int | None = None, crop: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        root: Path,
+        *,
+        resize: int | None = None,
+        crop: int | None = None,
+        channels: int | None = None,
+    ) -> None:
         if not root.is_dir():
             raise DataError(f"{name}: expected a folder of class folders, got {root}; check the path")
-        folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
-        files = {f: sorted(p for p in f.iterdir() if p.suffix.lower() in _SUFFIXES) for f in folders}
+        folders = [path for path in _visible(root) if path.is_dir()]
         self.name = name
-        self.paths = [path for folder in folders for path in files[folder]]
+        self.paths = [path for folder in folders for path in _visible(folder) if path.suffix.lower() in _SUFFIXES]
         if not self.paths:
             raise DataError(f"{name}: expected images in {root}/<class>/, got none")
-        if all(folder.name.isdigit() for folder in folders):
+        if all(folder.name.isdecimal() for folder in folders):
             numbers = {folder: int(folder.name) for folder in folders}
             self.class_names = tuple(str(i) for i in range(max(numbers.values()) + 1))
         else:
             numbers = {folder: i for i, folder in enumerate(folders)}
             self.class_names = tuple(folder.name for folder in folders)
         self.labels = np.array([numbers[path.parent] for path in self.paths], dtype=np.int64)
-        self._resize = resize
-        self._crop = crop
-        self._shape = read_image(self.paths[0], resize=resize, crop=crop).shape
+        self._read = partial(read_image, resize=resize, crop=crop, channels=channels)
+        self._shape = self._read(self.paths[0]).shape
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -51,10 +58,13 @@ class FolderSource(ImageSource):
 
     def images(self, indices: Sequence[int]) -> Images:
         """The images at these places."""
-        return np.stack([self._image(self.paths[i]) for i in indices])
+        images = np.empty((len(indices), *self._shape), dtype=np.float32)
+        for row, i in enumerate(indices):
+            images[row] = self._image(self.paths[i])
+        return images
 
     def _image(self, path: Path) -> Images:
-        image = read_image(path, resize=self._resize, crop=self._crop)
+        image = self._read(path)
         if image.shape != self._shape:
             raise DataError(
                 f"{path}: expected an image of shape {self._shape} like {self.paths[0].name}, "
@@ -63,26 +73,38 @@ class FolderSource(ImageSource):
         return image
 
 
+def _visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
 def read_image(
     path: Path, *, resize: int | None = None, crop: int | None = None, channels: int | None = None
 ) -> Images:
-    """One image as float32 (channels, height, width) in [0, 1]; RGB unless `channels` is 1."""
+    """One image as float32 (channels, height, width) in [0, 1].
+
+    Args:
+        path: An image of 8 bits per channel.
+        resize: What the shorter side is scaled to, as torchvision's Resize does.
+        crop: The side of the square that is cut out of the centre, as torchvision's CenterCrop does.
+        channels: 1 for gray, 3 for RGB; by default as the file has it.
+    """
     try:
         with Image.open(path) as file:
-            mode = "L" if channels == 1 or (channels is None and file.mode in ("1", "L")) else "RGB"
-            if resize is not None or crop is not None:
-                mode = "L" if channels == 1 else "RGB"
-            image = file.convert(mode)
-    except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            mode = file.mode
+            is_gray = channels == 1 or (channels is None and mode in ("1", "L", "LA"))
+            image = file.convert("L" if is_gray else "RGB")
+    except Exception as error:  # a broken image can raise anything
         raise DataError(f"{path}: expected an image, got: {error}") from error
+    if mode.startswith(("I", "F")):  # clipped to 8 bits: all white
+        raise DataError(f"{path}: expected 8 bits per channel, got mode {mode}; convert it")
     if resize is not None:
-        scale = resize / min(image.size)
-        size = (max(resize, round(image.width * scale)), max(resize, round(image.height * scale)))
-        image = image.resize(size, Image.Resampling.BILINEAR)
+        short = min(image.size)
+        width, height = (resize * side // short for side in image.size)
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
     if crop is not None:
         if min(image.size) < crop:
             raise DataError(f"{path}: expected at least {crop} x {crop} pixels, got {image.width} x {image.height}")
-        left, upper = (image.width - crop) // 2, (image.height - crop) // 2
+        left, upper = round((image.width - crop) / 2), round((image.height - crop) / 2)
         image = image.crop((left, upper, left + crop, upper + crop))
     pixels = np.asarray(image, dtype=np.float32) / np.float32(255)
     return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))

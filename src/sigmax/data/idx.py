@@ -1,6 +1,7 @@
 """MNIST and Fashion-MNIST in the idx format, plain or gzipped."""
 
 import gzip
+import math
 import zlib
 from pathlib import Path
 
@@ -41,12 +42,13 @@ def _read(path: Path, magic: int) -> NDArray[np.uint8]:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: expected a readable file, got: {error}") from error
-    dimensions = magic & 0xFF
-    header = np.frombuffer(raw[: 4 + 4 * dimensions], dtype=">u4")
-    if len(header) < 1 + dimensions or header[0] != magic:
-        raise DataError(f"{path}: expected an idx file of {dimensions} dimensions, got another header")
-    shape = tuple(int(size) for size in header[1:])
-    body = np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * dimensions)
-    if body.size != int(np.prod(shape)):
-        raise DataError(f"{path}: expected {int(np.prod(shape))} bytes of data, got {body.size}; it is cut off")
+    start = 4 + 4 * (magic & 0xFF)  # the last byte of the magic number says how many dimensions there are
+    if raw[:4] != magic.to_bytes(4, "big"):
+        raise DataError(f"{path}: expected an idx file that starts with {magic:08x}, got {raw[:4].hex() or 'nothing'}")
+    if len(raw) < start:
+        raise DataError(f"{path}: expected a header of {start} bytes, got {len(raw)}; fetch it again")
+    shape = np.frombuffer(raw[4:start], dtype=">u4").tolist()
+    body = np.frombuffer(raw, dtype=np.uint8, offset=start)
+    if body.size != math.prod(shape):
+        raise DataError(f"{path}: expected {math.prod(shape)} bytes of data, got {body.size}; fetch it again")
     return body.reshape(shape)

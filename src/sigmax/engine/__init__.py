@@ -1,5 +1,5 @@
 """Where the work runs."""
 
-from sigmax.engine.local import certify_source
+from sigmax.engine.local import Tracker, certify_source
 
-__all__ = ["certify_source"]
+__all__ = ["Tracker", "certify_source"]

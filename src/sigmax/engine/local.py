@@ -2,14 +2,21 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from sigmax.data import ImageSource
 from sigmax.memory import CertificateMemory
-from sigmax.records import RunFolder, format_row
+from sigmax.records import MEMORY, NOTES, CertificateTable, RunFolder, format_row, read_table
 from sigmax.sampling import Progress
-from sigmax.smoothed import SmoothedClassifier
+from sigmax.smoothed import Budget, SmoothedClassifier
+
+# Shows work under way: (what, how much in all) -> a context that is told what was done since.
+Tracker = Callable[[str, int], AbstractContextManager[Progress]]
 
 # Images decoded at a time: bounds the memory that large images take.
 _BLOCK = 64
@@ -19,45 +26,81 @@ def certify_source(
     smoothed: SmoothedClassifier,
     source: ImageSource,
     indices: Sequence[int],
-    run: RunFolder,
+    out: Path,
     *,
-    memory: CertificateMemory | None,
-    n0: int,
-    n: int,
-    alpha: float,
-    seed: int,
-    on_progress: Progress | None = None,
-    on_row: Callable[[str], None] | None = None,
-) -> None:
-    """Certify these inputs in order, appending to the run what it does not hold yet.
+    budget: Budget,
+    track: Tracker,
+    memory: Path | None = None,
+    resume: bool = False,
+    notes: dict[str, str] | None = None,
+) -> CertificateTable:
+    """Certify these inputs in order into the run folder `out`; return the whole table.
 
-    Each answer is settled by the memory, then recorded. Killed in between, the next run asks the memory
-    again, which gives the same answer, and records that.
+    Per-input sigma is always settled by a memory: without one its certificates could contradict each
+    other. One sigma for all is settled only where a memory is given.
 
     Args:
         smoothed: The classifier.
         source: The data set.
         indices: Places in the data set; they also seed the noise.
-        run: The folder that holds the table.
-        memory: Settles the answers; None for certificates that hold on their own (one sigma for all).
-        n0: Samples that select a class.
-        n: Samples that estimate its probability.
-        alpha: Failure probability of each certificate.
-        seed: Seed of all noise.
-        on_progress: Called with the number of forward passes done since the last call.
-        on_row: Called with each line that was appended.
+        out: The run folder.
+        budget: How each input is sampled.
+        track: Shows progress, in forward passes of one sample.
+        memory: A memory file to share; by default per-input runs keep their own in the folder.
+        resume: Continue a run that was begun with the same settings.
+        notes: What else to write into the configuration, for people.
     """
-    left = list(indices)[run.rows :]
-    for start in range(0, len(left), _BLOCK):
-        block = left[start : start + _BLOCK]
+    config: dict[str, Any] = {
+        "data": source.name.partition(":")[0],
+        "labels": sha256(source.labels[list(indices)].tobytes()).hexdigest()[:16],
+        "indices": sha256(repr(list(indices)).encode()).hexdigest()[:16],
+        "inputs": len(indices),
+        "search": repr(smoothed.search),
+        "noise": smoothed.noise.name,
+        "n0": budget.n0,
+        "n": budget.n,
+        "alpha": budget.alpha,
+        "seed": budget.seed,
+        "batch": smoothed.batch_size,
+        "fingerprint": smoothed.fingerprint,
+        "memory": str(memory) if memory else None,
+        NOTES: notes or {},
+    }
+    with ExitStack() as stack:
+        # A memory that is refused must not leave a run folder behind, so it comes first.
+        settler = stack.enter_context(_open_memory(memory, smoothed)) if memory else None
+        run = stack.enter_context(RunFolder(out, config, resume=resume))
+        if settler is None and smoothed.search.is_per_input:
+            settler = stack.enter_context(_open_memory(run.path / MEMORY, smoothed))
+        left = list(indices)[run.rows :]
+        work = len(left) * (budget.n0 + budget.n + smoothed.search.cost())
+        advance = stack.enter_context(track(f"certifying {len(left)} inputs", work))
+        _append_rows(smoothed, source, left, run, settler, budget, advance)
+    return read_table(out)
+
+
+def _open_memory(path: Path, smoothed: SmoothedClassifier) -> CertificateMemory:
+    return CertificateMemory.open(path, norm=smoothed.noise.norm, fingerprint=smoothed.fingerprint)
+
+
+def _append_rows(
+    smoothed: SmoothedClassifier,
+    source: ImageSource,
+    indices: Sequence[int],
+    run: RunFolder,
+    memory: CertificateMemory | None,
+    budget: Budget,
+    advance: Progress,
+) -> None:
+    """Certify, settle, record: killed in between, the next run asks the memory again and gets the same answer."""
+    for start in range(0, len(indices), _BLOCK):
+        block = indices[start : start + _BLOCK]
         x = torch.from_numpy(source.images(block))
-        points = smoothed.certify_each(x, n0=n0, n=n, alpha=alpha, seed=seed, indices=block, on_progress=on_progress)
         began = time.perf_counter()
-        for index, image, point in zip(block, x, points, strict=True):
+        for index, image, point in zip(
+            block, x, smoothed.certify_each(x, budget, indices=block, on_progress=advance), strict=True
+        ):
             settled = memory.settle(image, point) if memory is not None else None
             now = time.perf_counter()
-            line = format_row(index, int(source.labels[index]), point, settled, now - began)
-            run.append(line)
+            run.append(format_row(index, int(source.labels[index]), point, settled, now - began))
             began = now
-            if on_row is not None:
-                on_row(line)

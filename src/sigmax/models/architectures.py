@@ -1,7 +1,7 @@
 """Network definitions. State dicts keep the usual names, so that published checkpoints load."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Protocol, final
 
 import torch
@@ -27,8 +27,6 @@ def _conv(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1) -> nn.
 class BasicBlock(nn.Module):
     """Two 3 x 3 convolutions around a shortcut."""
 
-    expansion = 1
-
     def __init__(self, inputs: int, width: int, *, stride: int, norm: Callable[[int], nn.Module]) -> None:
         super().__init__()
         self.conv1 = _conv(inputs, width, stride=stride)
@@ -47,8 +45,6 @@ class BasicBlock(nn.Module):
 @final
 class Bottleneck(nn.Module):
     """1 x 1, 3 x 3 and 1 x 1 convolutions around a shortcut; the stride sits on the 3 x 3 one by default."""
-
-    expansion = 4
 
     def __init__(
         self,
@@ -94,6 +90,7 @@ class ResNet(nn.Module):
         in_channels: Channels of the input.
         small_images: A 3 x 3 stem without pooling instead of 7 x 7 and max-pooling.
         norm: Builds the normalisation of so many channels.
+        expansion: Channels that a block gives, per channel of its width.
     """
 
     def __init__(
@@ -125,7 +122,8 @@ class ResNet(nn.Module):
             self.add_module(name, nn.Sequential(*blocks))
         self.fc = nn.Linear(channels, num_classes)
         for module in self.modules():
-            if isinstance(module, nn.Conv2d):
+            # On the meta device only shapes count, and normal_ takes a second to import what it needs.
+            if isinstance(module, nn.Conv2d) and not module.weight.is_meta:
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -215,16 +213,27 @@ def build_network(arch: str, *, num_classes: int, in_channels: int) -> nn.Module
     return ARCHITECTURES[arch](num_classes=num_classes, in_channels=in_channels)
 
 
-def matching_architectures(state: dict[str, Tensor]) -> list[str]:
+def matching_architectures(state: Mapping[str, Tensor]) -> list[str]:
     """The architectures whose tensors have exactly these names and shapes."""
     shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    matrices = [tensor for tensor in state.values() if tensor.ndim >= 2]
-    if not matrices:
-        return []
-    found = []
-    for arch, build in ARCHITECTURES.items():
-        with torch.device("meta"):
-            network = build(num_classes=matrices[-1].shape[0], in_channels=matrices[0].shape[1])
-        if {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()} == shapes:
-            found.append(arch)
-    return found
+    candidates = [arch for arch in ARCHITECTURES if _shapes(arch, 1, 1).keys() == shapes.keys()]
+    return [arch for arch in candidates if _shapes(arch, *(network_sizes(arch, state) or (1, 1))) == shapes]
+
+
+def network_sizes(arch: str, state: Mapping[str, Tensor]) -> tuple[int, int] | None:
+    """Classes and input channels of these weights of `arch`; None where its first or last layer is missing.
+
+    Found by name: the order of a state dict says nothing, because safetensors sorts it.
+    """
+    layers = [name for name, shape in _shapes(arch, 1, 1).items() if len(shape) >= 2]
+    first, last = state.get(layers[0]), state.get(layers[-1])
+    if first is None or last is None or first.ndim < 2 or last.ndim < 2:
+        return None
+    return last.shape[0], first.shape[1]
+
+
+@cache
+def _shapes(arch: str, num_classes: int, in_channels: int) -> dict[str, tuple[int, ...]]:
+    with torch.device("meta"):
+        network = build_network(arch, num_classes=num_classes, in_channels=in_channels)
+    return {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}

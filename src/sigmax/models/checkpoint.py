@@ -6,11 +6,11 @@ Nothing is ever unpickled but tensors and plain containers: a checkpoint cannot 
 import importlib
 import json
 import pickle
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from sigmax.errors import ModelError
 from sigmax.files import write_atomically
 from sigmax.models import normalisation
-from sigmax.models.architectures import build_network, matching_architectures
+from sigmax.models.architectures import build_network, matching_architectures, network_sizes
 from sigmax.models.classifier import Outputs
 from sigmax.models.normalisation import Normalize
 
@@ -47,10 +47,10 @@ class ModelCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """A model in eval mode and what is known about it; None where its source does not say."""
+    """A model and what is known about it. A checkpoint gives a module in eval mode, a factory what it likes."""
 
     model: Callable[[Tensor], Tensor]
-    card: ModelCard | None
+    card: ModelCard | None  # None: the model comes from a factory
 
 
 def with_normalisation(network: nn.Module, normalize: Normalize) -> nn.Module:
@@ -86,81 +86,96 @@ def load_model(
         path = path / MODEL_FILE
     if path.is_file():
         return _load_file(path, arch, normalize)
-    module, colon, factory = spec.partition(":")
-    if colon and not path.suffix:
+    module, _, factory = spec.partition(":")
+    if all(name.isidentifier() for name in (*module.split("."), factory)):
+        if arch is not None or normalize is not None:
+            raise ModelError(
+                f"expected --arch and --normalize only for a checkpoint, got arch={arch}, normalize={normalize}; "
+                f"put both into {spec}"
+            )
         return LoadedModel(model=_call_factory(module, factory), card=None)
     raise ModelError(
         f"expected a checkpoint, a folder with {MODEL_FILE} or package.module:factory, got {spec!r}; no such file"
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Content:
+    """What a file says; None where it does not."""
+
+    state: dict[str, Tensor]
+    card: ModelCard | None = None
+    arch: str | None = None
+    normalize: str | None = None
+
+
 def _load_file(path: Path, arch: str | None, normalize: str | None) -> LoadedModel:
-    state, card, says_no_normalisation = _read(path)
-    if card is None:
-        state = _strip_prefixes(state)
-        arch = arch or _published_arch(path) or _arch_of(state, path)
-        if normalize is None and not says_no_normalisation:
-            raise ModelError(
-                f"{path}: expected the normalisation in front of the network, got none in the file; "
-                f"say --normalize {normalisation.SPELLINGS}"
-            )
-        layer = Normalize.parse(normalize or "none")
-        matrices = [tensor for tensor in state.values() if tensor.ndim >= 2]
-        if not matrices:
-            raise ModelError(f"{path}: expected the weights of a network, got {len(state)} tensors")
-        num_classes, in_channels = matrices[-1].shape[0], matrices[0].shape[1]
-        mean, std = layer.values
-        card = ModelCard(arch=arch, num_classes=num_classes, mean=mean, std=std)
-    else:
-        layer = Normalize(card.mean, card.std)
-        in_channels = card.input_shape[0] if card.input_shape else 3
+    content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    card = content.card or _make_card(path, content, arch, normalize)
+    layer = Normalize(card.mean, card.std)
+    if (arch is not None and arch != card.arch) or (
+        normalize is not None and Normalize.parse(normalize).values != layer.values
+    ):
+        raise ModelError(
+            f"{path}: expected what its card says, arch={card.arch} and {layer}, "
+            f"got arch={arch}, normalize={normalize}; leave them out"
+        )
+    _, in_channels = _sizes(path, card.arch, content.state)
+    if card.mean and len(card.mean) != in_channels:
+        raise ModelError(f"{path}: expected a normalisation of {in_channels} channels, got {layer}; check --normalize")
     network = build_network(card.arch, num_classes=card.num_classes, in_channels=in_channels)
     try:
-        network.load_state_dict(state)
+        network.load_state_dict(content.state)
     except RuntimeError as error:
-        problem = " ".join(str(error).split())[:300]
-        raise ModelError(f"{path}: expected the weights of {card.arch}, got: {problem}; check --arch") from error
+        raise ModelError(f"{path}: expected the weights of {card.arch}, got: {_line(error)}; check --arch") from error
     return LoadedModel(model=with_normalisation(network, layer).eval(), card=card)
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], ModelCard | None, bool]:
-    """Tensors, card, and whether the file is of a kind that is known to have no normalisation."""
-    if path.suffix == ".safetensors":
-        try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        except (SafetensorError, OSError) as error:
-            raise ModelError(f"{path}: expected a whole safetensors file, got: {error}; it may be cut off") from error
-        return state, _parse_card(metadata[_CARD], path) if _CARD in metadata else None, False
-    content = _torch_load(path)
-    if "state_dict" in content:  # Cohen et al., SmoothAdv
-        return content["state_dict"], None, False
-    if "net" in content:  # MACER: pixels go in as they are
-        return content["net"], None, True
-    return content, None, False
+def _make_card(path: Path, content: _Content, arch: str | None, normalize: str | None) -> ModelCard:
+    """The card of a checkpoint that brings none, from what it says and what the user says."""
+    arch = arch or content.arch or _arch_of(content.state, path)
+    normalize = normalize or content.normalize
+    if normalize is None:
+        raise ModelError(
+            f"{path}: expected the normalisation in front of the network, got none in the file; "
+            f"say --normalize {normalisation.SPELLINGS}"
+        )
+    mean, std = Normalize.parse(normalize).values
+    num_classes, _ = _sizes(path, arch, content.state)
+    return ModelCard(arch=arch, num_classes=num_classes, mean=mean, std=std)
 
 
-def _torch_load(path: Path) -> dict[str, Any]:
+def _read_safetensors(path: Path) -> _Content:
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path}: expected a whole safetensors file, got: {error}; it may be cut off") from error
+    card = _parse_card(metadata[_CARD], path) if _CARD in metadata else None
+    return _Content(state=_strip_prefixes(state), card=card)
+
+
+def _read_torch(path: Path) -> _Content:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        reason = "something other than tensors" if "Unsupported global" in str(error) else "a broken file"
-        raise ModelError(
-            f"{path}: expected tensors only, got {reason}; it was not loaded, because a pickle can run code"
-        ) from error
-    except (RuntimeError, OSError, EOFError, ValueError, KeyError) as error:
-        raise ModelError(f"{path}: expected a whole torch checkpoint, got: {error}; it may be cut off") from error
-    if not isinstance(content, dict):
-        raise ModelError(f"{path}: expected a dict of tensors, got {type(content).__name__}")
-    return content
-
-
-def _published_arch(path: Path) -> str | None:
-    if path.suffix == ".safetensors":
-        return None
-    name = _torch_load(path).get("arch")
-    return _PUBLISHED_NAMES.get(name, name) if isinstance(name, str) else None
+    except Exception as error:  # a broken pickle can raise anything
+        code = re.search(r"GLOBAL (\S+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
+        if code:
+            raise ModelError(
+                f"{path}: expected tensors only, got {code[1]}; it was not loaded, because a pickle can run code"
+            ) from error
+        raise ModelError(f"{path}: expected a torch checkpoint, got: {_line(error)}; it may be cut off") from error
+    said = content if isinstance(content, dict) else {}
+    state = said.get("state_dict", said.get("net", content))
+    if not isinstance(state, dict) or not all(isinstance(n, str) and isinstance(t, Tensor) for n, t in state.items()):
+        got = f"a dict of {[str(key) for key in said][:8]}" if said else type(content).__name__
+        raise ModelError(f"{path}: expected a state dict, alone or under 'state_dict' or 'net', got {got}")
+    return _Content(
+        state=_strip_prefixes(state),
+        arch=_PUBLISHED_NAMES.get(str(said.get("arch"))),  # Cohen et al. and SmoothAdv say it
+        normalize="none" if "net" in said else None,  # MACER: pixels go in as they are
+    )
 
 
 def _strip_prefixes(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -179,6 +194,16 @@ def _arch_of(state: dict[str, Tensor], path: Path) -> str:
     raise ModelError(f"{path}: expected the architecture, got {got}; say --arch NAME")
 
 
+def _sizes(path: Path, arch: str, state: dict[str, Tensor]) -> tuple[int, int]:
+    sizes = network_sizes(arch, state)
+    if sizes is None:
+        raise ModelError(
+            f"{path}: expected the weights of {arch}, got {len(state)} tensors without its first or last layer; "
+            "check --arch"
+        )
+    return sizes
+
+
 def _parse_card(text: str, path: Path) -> ModelCard:
     try:
         fields = json.loads(text)
@@ -194,8 +219,13 @@ def _call_factory(module: str, factory: str) -> Callable[[Tensor], Tensor]:
         sys.path.insert(0, "")  # the user's own module beside the command, as `python -m` finds it
     try:
         model = getattr(importlib.import_module(module), factory)()
-    except (ImportError, AttributeError) as error:
-        raise ModelError(f"expected package.module:factory, got {module}:{factory}: {error}") from error
+    except Exception as error:  # the user's code can raise anything
+        got = f"{type(error).__name__}: {_line(error)}"
+        raise ModelError(f"expected {module}:{factory} to return a model, got {got}") from error
     if not callable(model):
         raise ModelError(f"expected {module}:{factory} to return a model, got {type(model).__name__}")
     return model  # type: ignore[no-any-return]
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable
-from functools import cached_property
 from typing import Literal, final
 
 import torch
@@ -69,6 +68,11 @@ class BaseClassifier:
         """The model's own outputs, (batch, classes)."""
         try:
             scores = self.model(x)
+        except torch.OutOfMemoryError as error:
+            raise ModelError(
+                f"expected {len(x)} inputs of shape {tuple(x.shape[1:])} to fit into memory, "
+                f"got: {_first_line(error)}; lower batch_size (--batch)"
+            ) from error
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise ModelError(
                 f"expected a model that takes inputs of shape {tuple(x.shape[1:])}, got: {_first_line(error)}; "
@@ -98,22 +102,46 @@ class BaseClassifier:
         scores = self.scores(x)
         return scores.softmax(dim=1) if self.outputs == "logits" else scores
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
-        """A digest of structure, weights and kind of output: equal for equal functions, else different."""
+        """A digest of structure, numbers and kind of output, as they are now.
+
+        Equal for copies of a model; different where a parameter, a buffer, a setting or a layer differs.
+        Code that computes something else with the same numbers is told apart only by `identity`.
+        """
         digest = hashlib.sha256(f"{self.outputs} {self.num_classes} {self._identity or ''}".encode())
         if isinstance(self.model, nn.Module):
             digest.update(repr(self.model).encode())
-            for name, tensor in sorted(self.model.state_dict().items()):
-                array = tensor.detach().cpu().contiguous()
-                digest.update(f"{name} {array.dtype} {tuple(array.shape)}".encode())
-                digest.update(array.flatten().view(torch.uint8).numpy().tobytes() if array.numel() else b"")
+            for name, value in sorted(_state(self.model).items()):
+                if isinstance(value, Tensor):
+                    array = value.detach().cpu().contiguous()
+                    digest.update(f"{name} {array.dtype} {tuple(array.shape)}".encode())
+                    digest.update(array.flatten().view(torch.uint8).numpy().tobytes())
+                else:
+                    digest.update(f"{name} {value!r}".encode())
         elif self._identity is None:
             raise ModelError(
                 "expected identity='…' for a model that is no torch.nn.Module, got none; "
                 "name it so that its memory can refuse another model"
             )
         return digest.hexdigest()
+
+
+def _state(model: nn.Module) -> dict[str, object]:
+    """All tensors and plain values that a module computes with, also those that its state dict leaves out.
+
+    The normalisation layer of Cohen et al., for one, keeps its means in a plain attribute.
+    """
+    state: dict[str, object] = {**model.state_dict(), **dict(model.named_buffers())}
+    for path, module in model.named_modules():
+        state |= {f"{path}.{name}": value for name, value in vars(module).items() if _is_plain(value)}
+    return state
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple | list):
+        return all(_is_plain(part) and not isinstance(part, Tensor) for part in value)
+    return isinstance(value, Tensor | bool | int | float | str)
 
 
 def _first_line(error: Exception) -> str:

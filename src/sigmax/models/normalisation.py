@@ -1,12 +1,13 @@
 """The first layer of most networks: (x - mean) / std, channel by channel."""
 
+import math
 from collections.abc import Sequence
 from typing import Self, final
 
 import torch
 from torch import Tensor, nn
 
-from sigmax.errors import ModelError
+from sigmax.errors import InvalidInputError, ModelError
 
 _KNOWN: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "none": ((), ()),
@@ -31,13 +32,14 @@ class Normalize(nn.Module):
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
-        if len(mean) != len(std) or not all(s > 0 for s in std):
+        self.values = (tuple(float(m) for m in mean), tuple(float(s) for s in std))
+        is_finite = all(math.isfinite(number) for number in (*mean, *std))
+        if len(mean) != len(std) or not is_finite or not all(s > 0 for s in std):
             raise ModelError(f"expected one mean and one std > 0 per channel, got {tuple(mean)} and {tuple(std)}")
-        self.values = (tuple(mean), tuple(std))
         # Not part of the state dict: published checkpoints leave it out too. The card of a checkpoint
         # holds it, and extra_repr brings it into the fingerprint.
-        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+        self.register_buffer("mean", torch.tensor(self.values[0]).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(self.values[1]).view(-1, 1, 1), persistent=False)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -52,7 +54,12 @@ class Normalize(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(x - mean) / std."""
-        return (x - self.mean) / self.std if self.values[0] else x
+        if not self.values[0]:
+            return x
+        # Checked, because broadcasting would make a gray image a coloured one.
+        if x.ndim < 3 or x.shape[-3] != len(self.mean):
+            raise InvalidInputError(f"expected {len(self.mean)} channels to normalise, got shape {tuple(x.shape)}")
+        return (x - self.mean) / self.std
 
     def extra_repr(self) -> str:
         """Show the numbers."""

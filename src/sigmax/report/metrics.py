@@ -5,17 +5,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sigmax.records import ABSTAIN, CertificateTable
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5)
 
 
-def certified_accuracy(table: CertificateTable, radii: NDArray[np.float64]) -> NDArray[np.float64]:
+def certified_accuracy(table: CertificateTable, radii: ArrayLike) -> NDArray[np.float64]:
     """The share of inputs answered correctly with a radius of at least r, for each r."""
     reached = np.sort(table.radius[table.is_correct])
-    return (len(reached) - np.searchsorted(reached, radii, side="left")) / max(len(table), 1)
+    return (len(reached) - np.searchsorted(reached, np.asarray(radii, dtype=np.float64), side="left")) / max(
+        len(table), 1
+    )
 
 
 def average_certified_radius(table: CertificateTable) -> float:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -54,6 +54,7 @@ class SearchTask:
 class SigmaSearch(ABC):
     """Chooses sigma for each input."""
 
+    is_per_input: ClassVar[bool] = True
     initial: float  # sigma0: where the search starts, and where a fixed class is predicted
     fixes_class: bool  # whether the class is the prediction under sigma0 (paper, Eq. 2)
 
@@ -71,6 +72,7 @@ class SigmaSearch(ABC):
 class FixedSigma(SigmaSearch):
     """The same sigma for every input, as in Cohen et al. 2019."""
 
+    is_per_input: ClassVar[bool] = False
     initial: float
     fixes_class: bool = False  # the class is selected under the only sigma there is
 

@@ -1,0 +1,5 @@
+"""`python -m sigmax` is the command `sigmax`."""
+
+from sigmax.cli import main
+
+main()

@@ -1,0 +1,248 @@
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from sigmax.cli import main
+from sigmax.data import load_source
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command line in this process: exit code, stdout, stderr."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["sigmax", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return int(stop.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+def certify(run: Run, model: Path, out: Path, *more: object, n: int = 500) -> tuple[int, str, str]:
+    return run("certify", model, "--n", n, "--max", 12, "--skip", 3, "--out", out, *more)
+
+
+def columns(folder: Path) -> list[list[str]]:
+    """The table without its time column."""
+    lines = (folder / "certificates.tsv").read_text().splitlines()
+    return [[field for i, field in enumerate(line.split("\t")) if i != 5] for line in lines]
+
+
+def test_help_shows_every_command_and_needs_no_torch() -> None:
+    code = "import sys, sigmax.cli; assert not {'torch', 'scipy', 'matplotlib', 'sqlalchemy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    shown = subprocess.run([sys.executable, "-m", "sigmax", "--help"], capture_output=True, text=True, check=True)
+    assert all(command in shown.stdout for command in ("demo", "certify", "predict", "show", "memory"))
+
+
+@pytest.mark.parametrize("command", ["demo", "certify", "predict", "show", "memory check"])
+def test_every_command_has_help_with_an_example(run: Run, command: str) -> None:
+    code, out, _ = run(*command.split(), "--help")
+    assert code == 0
+    assert f"sigmax {command}" in " ".join(out.split())
+    assert "Example" in out
+
+
+def test_version(run: Run) -> None:
+    assert run("--version")[:2] == (0, "sigmax 0.1.0\n")
+
+
+def test_fixed_certification_writes_a_table_that_show_reads(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    code, out, _ = certify(run, digits_model, tmp_path / "run")
+    assert code == 0
+    assert "certified accuracy" in out
+    assert [row[0] for row in columns(tmp_path / "run")[1:]] == [str(3 * i) for i in range(12)]
+    assert {row[9] for row in columns(tmp_path / "run")[1:]} == {"point"}
+    assert not (tmp_path / "run" / "memory.db").exists()
+    code, out, _ = run("show", tmp_path / "run", "--radii", "0,0.1,5", "--json")
+    (summary,) = json.loads(out)
+    assert summary["inputs"] == 12
+    assert summary["accuracy"][0] >= summary["accuracy"][1] > 0.5
+    assert summary["accuracy"][2] == 0
+
+
+@pytest.mark.parametrize("search", ["ascent", "ascent-paper", "grid"])
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+def test_per_input_certification_goes_through_a_memory(
+    run: Run, digits_model: Path, tmp_path: Path, search: str, norm: str
+) -> None:
+    code, _, _ = certify(run, digits_model, tmp_path / "run", "--search", search, "--steps", 4, "--norm", norm)
+    assert code == 0
+    rows = columns(tmp_path / "run")
+    assert {row[9] for row in rows[1:]} <= {"kept", "truncated", "inherited", "abstained"}
+    assert len({row[5] for row in rows[1:]}) > 1  # sigmas
+    code, out, _ = run("memory", "check", tmp_path / "run" / "memory.db", "--json")
+    assert code == 0
+    answered = sum(row[2] != "-1" for row in rows[1:])
+    assert json.loads(out) == {"entries": answered, "contradictions": []}
+
+
+def test_resume_gives_the_same_table_and_refuses_other_settings(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    options = ("--per-input", "--steps", 3)
+    certify(run, digits_model, tmp_path / "whole", *options)
+    certify(run, digits_model, tmp_path / "cut", *options)
+    table = tmp_path / "cut" / "certificates.tsv"
+    table.write_bytes(table.read_bytes()[:-300])
+    assert certify(run, digits_model, tmp_path / "cut", *options)[0] == 2
+    assert certify(run, digits_model, tmp_path / "cut", *options, "--resume")[0] == 0
+    assert columns(tmp_path / "cut") == columns(tmp_path / "whole")
+    code, _, err = certify(run, digits_model, tmp_path / "cut", *options, "--resume", "--seed", 1)
+    assert code == 2
+    assert "seed=1 (was 0)" in err
+
+
+def test_a_memory_of_another_model_is_refused(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    memory = tmp_path / "memory.db"
+    assert certify(run, digits_model, tmp_path / "a", "--memory", memory)[0] == 0
+    code, _, err = certify(run, digits_model, tmp_path / "b", "--memory", memory, "--norm", "l1")
+    assert code == 2
+    assert "l1" in err
+    assert certify(run, digits_model, tmp_path / "c", "--memory", memory, "--sigma", 0.3)[0] == 0
+
+
+def test_predict_answers_and_never_contradicts_its_memory(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    source = load_source("digits")
+    pixels = (source.images([0])[0, 0] * 255).round().astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "digit.png")
+    code, out, _ = run("predict", digits_model, tmp_path / "digit.png", "--json")
+    assert code == 0
+    assert json.loads(out) == [
+        {"image": str(tmp_path / "digit.png"), "label": int(source.labels[0]), "radius": None, "rule": None}
+    ]
+    with_memory = ("predict", digits_model, tmp_path / "digit.png", "--memory", tmp_path / "m.db", "--json")
+    first = json.loads(run(*with_memory)[1])
+    assert first[0]["rule"] == "kept"
+    assert first[0]["radius"] > 0
+    assert json.loads(run(*with_memory, "--seed", 9, "--sigma", 0.5)[1]) == first
+    Image.fromarray(np.minimum(pixels, 254)).save(tmp_path / "digit.png")  # another image, inside the ball
+    inherited = json.loads(run(*with_memory)[1])
+    assert (inherited[0]["label"], inherited[0]["rule"]) == (first[0]["label"], "inherited")
+    code, out, _ = run("predict", digits_model, tmp_path / "digit.png", "--memory", tmp_path / "m.db")
+    assert "inherited" in out
+
+
+def test_show_prints_the_published_table(run: Run, published_logs: Path) -> None:
+    code, out, _ = run("show", published_logs / "cifar10-resnet110-cohen-0.25.tsv", "--radii", "0,0.25,0.5,0.75,1,1.5")
+    assert code == 0
+    assert "0.767  0.612  0.423  0.251  0.000  0.000  0.424" in out
+
+
+def test_show_notes_a_cut_line(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "log.tsv").write_text("idx\tlabel\tpredict\tradius\n0\t1\t1\t0.5\n1\t1")
+    code, out, err = run("show", tmp_path / "log.tsv")
+    assert code == 0
+    assert "cut off" in err
+    assert "0.500" in out
+
+
+def test_memory_check_finds_a_contradiction(run: Run, tmp_path: Path) -> None:
+    import sqlite3
+
+    from sigmax import CertificateMemory, PointCertificate
+
+    point = PointCertificate(label=0, radius=0.5, sigma=0.25, p_lower=0.9, n=10, alpha=0.001, norm=2)
+    with CertificateMemory.open(tmp_path / "m.db", norm=2) as memory:
+        memory.settle(np.zeros(3), point)
+        memory.settle(np.full(3, 0.1), point)
+        memory.settle(np.ones(3), point)
+    assert run("memory", "check", tmp_path / "m.db")[0] == 0
+    with sqlite3.connect(tmp_path / "m.db") as database:
+        database.execute("UPDATE entries SET label = 1 WHERE id = 2")
+    database.close()
+    code, out, _ = run("memory", "check", tmp_path / "m.db")
+    assert code == 1
+    assert "entries 1 and 2" in out
+    assert "1 contradictions among 3 entries" in out
+
+
+def test_a_model_of_ones_own_by_factory(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import torch\n"
+        "def build():\n"
+        "    torch.manual_seed(0)\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10), torch.nn.Softmax(1)).eval()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code, _, err = run("certify", "mine:build", "--max", 3, "--n", 50, "--sigma", 0.1, "--outputs", "probabilities")
+    assert (code, err) == (0, "")
+    assert len(columns(Path("runs/mine:build-digits-fixed"))) == 4
+
+
+ERRORS = [
+    (["--sigma", "0"], "expected sigma > 0"),
+    (["--sigma", "-1", "--per-input"], "expected sigma > 0"),
+    (["--alpha", "1"], "expected 0 < alpha < 1"),
+    (["--n", "0"], "expected n >= 1"),
+    (["--n0", "0"], "n0 >= 1"),
+    (["--skip", "0"], "--skip >= 1"),
+    (["--batch", "0"], "batch_size >= 1"),
+    (["--data", "nonsense"], "expected one of digits"),
+    (["--data", "cifar10:/nonexistent"], "unpack the official archive"),
+    (["--memory", "/nonexistent/m.db"], "expected a folder for the memory"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), ERRORS)
+def test_bad_options_are_one_line_on_stderr_and_exit_2(
+    run: Run, digits_model: Path, tmp_path: Path, options: list[str], message: str
+) -> None:
+    code, out, err = run("certify", digits_model, "--out", tmp_path / "run", "--max", 2, *options)
+    assert code == 2
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert out == ""
+    # Nothing is left behind that would be in the way of the corrected command.
+    assert run("certify", digits_model, "--out", tmp_path / "run", "--max", 2, "--n", 10)[0] == 0
+
+
+def test_debug_shows_where_an_error_came_from(run: Run, digits_model: Path) -> None:
+    code, _, err = run("--debug", "certify", digits_model, "--data", "nonsense")
+    assert code == 2
+    assert "Traceback" in err
+    assert "Traceback" not in run("certify", digits_model, "--data", "nonsense")[2]
+
+
+@pytest.mark.parametrize("model", ["missing.pt", "no.such.module:factory", "folder"])
+def test_a_model_that_is_not_there_is_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    code, _, err = run("certify", model, "--sigma", 0.25)
+    assert code == 2
+    assert model in err
+
+
+def test_wrong_channels_and_too_few_classes(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "rgb.npz", images=rng.integers(0, 255, (4, 3, 8, 8), dtype=np.uint8), labels=np.arange(4))
+    code, _, err = run("certify", digits_model, "--data", f"arrays:{tmp_path}/rgb.npz", "--out", tmp_path / "a")
+    assert code == 2
+    assert "(3, 8, 8)" in err
+    np.savez(tmp_path / "many.npz", images=np.zeros((4, 1, 8, 8), np.uint8), labels=np.array([0, 1, 2, 10]))
+    code, _, err = run("certify", digits_model, "--data", f"arrays:{tmp_path}/many.npz", "--out", tmp_path / "b")
+    assert code == 2
+    assert "10 classes of the model" in err
+
+
+def test_nan_pixels_are_refused_and_what_was_done_is_kept(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    images = torch.rand(100, 1, 8, 8).numpy()
+    images[80] = np.nan
+    np.savez(tmp_path / "nan.npz", images=images, labels=np.zeros(100, dtype=np.int64))
+    arguments = ("certify", digits_model, "--data", f"arrays:{tmp_path}/nan.npz", "--n", 64, "--out", tmp_path / "run")
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert "input 80" in err
+    assert len(columns(tmp_path / "run")) == 1 + 64  # the block before it

@@ -1,0 +1,194 @@
+import copy
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sigmax.errors import InvalidInputError, ModelError
+from sigmax.models import BaseClassifier, Normalize, Outputs, build_network, with_normalisation
+
+
+def digits_network() -> nn.Module:
+    torch.manual_seed(0)
+    return build_network("digits-cnn", num_classes=10, in_channels=1).eval()
+
+
+def test_a_model_in_training_mode_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"expected a model in eval mode, got model \(DigitsCNN\).*call model\.eval"):
+        BaseClassifier(digits_network().train(), num_classes=10)
+
+
+def test_a_part_in_training_mode_is_named() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Sequential(nn.Linear(64, 10), nn.Dropout(0.5))).eval()
+    model.get_submodule("1.1").train()
+    with pytest.raises(ModelError, match=r"got 1\.1 \(Dropout\) in training mode"):
+        BaseClassifier(model, num_classes=10)
+
+
+def test_a_model_that_goes_back_to_training_is_noticed() -> None:
+    model = digits_network()
+    classifier = BaseClassifier(model, num_classes=10)
+    classifier.check_fixed()
+    model.train()
+    with pytest.raises(ModelError, match="eval mode"):
+        classifier.check_fixed()
+
+
+def test_batch_norm_that_mixes_the_batch_is_refused() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.Flatten()).eval()
+    with pytest.raises(ModelError, match=r"got 1 \(BatchNorm2d\) without running statistics.*track_running_stats=True"):
+        BaseClassifier(model, num_classes=144)
+    model[1] = nn.BatchNorm2d(4).eval()
+    BaseClassifier(model, num_classes=144)
+
+
+@pytest.mark.parametrize("num_classes", [-1, 0, 1])
+def test_fewer_than_two_classes_are_refused(num_classes: int) -> None:
+    with pytest.raises(InvalidInputError, match=f"expected num_classes >= 2, got num_classes={num_classes}"):
+        BaseClassifier(digits_network(), num_classes=num_classes)
+
+
+def test_an_unknown_kind_of_output_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="'logits' or 'probabilities', got outputs='scores'"):
+        BaseClassifier(digits_network(), num_classes=10, outputs="scores")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("model", "got"),
+    [
+        (nn.Flatten(), r"\(5, 64\)"),
+        (lambda x: x.flatten(1)[:, 0], r"\(5,\)"),
+        (lambda x: x.flatten(1)[:4, :10], r"\(4, 10\)"),
+        (lambda x: {"logits": x}, "dict"),
+    ],
+)
+def test_outputs_of_another_shape_are_refused(model: Callable[[Tensor], Tensor], got: str) -> None:
+    classifier = BaseClassifier(model.eval() if isinstance(model, nn.Module) else model, num_classes=10)
+    with pytest.raises(ModelError, match=rf"outputs of shape \(5, 10\), got {got}; check num_classes=10"):
+        classifier.scores(torch.zeros(5, 1, 8, 8))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 8, 8), (2, 1, 9, 9), (2, 64)])
+def test_inputs_that_the_model_does_not_take_are_refused(shape: tuple[int, ...]) -> None:
+    classifier = BaseClassifier(digits_network(), num_classes=10)
+    with pytest.raises(ModelError, match="check channels and size of the data against the model") as caught:
+        classifier.scores(torch.zeros(*shape))
+    assert str(shape[1:]) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_no_class_is_told_from_numbers_that_are_none(bad: float) -> None:
+    scores = torch.arange(12.0).reshape(4, 3)
+    scores[2, 1] = bad
+    classifier = BaseClassifier(lambda x: scores[: len(x)], num_classes=3)
+    assert classifier.labels(torch.zeros(2, 1)).tolist() == [2, 2]
+    with pytest.raises(ModelError, match=rf"expected finite model outputs, got \[6\.0, {bad}, 8\.0\].* for row 2"):
+        classifier.labels(torch.zeros(4, 1))
+
+
+@pytest.mark.parametrize("outputs", ["logits", "probabilities"])
+def test_what_the_outputs_are_is_said_and_not_guessed(outputs: Outputs) -> None:
+    # These rows could be either: they are positive and sum to 1.
+    scores = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
+    classifier = BaseClassifier(lambda _: torch.from_numpy(scores), num_classes=3, outputs=outputs)
+    softmax = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    x = torch.zeros(2, 1)
+    np.testing.assert_allclose(classifier.probabilities(x), softmax if outputs == "logits" else scores, rtol=1e-12)
+    assert classifier.labels(x).tolist() == [0, 2]
+    np.testing.assert_array_equal(classifier.scores(x), scores)
+
+
+def fingerprint(
+    model: Callable[[Tensor], Tensor],
+    *,
+    num_classes: int = 10,
+    outputs: Outputs = "logits",
+    identity: str | None = None,
+) -> str:
+    return BaseClassifier(model, num_classes=num_classes, outputs=outputs, identity=identity).fingerprint
+
+
+def test_equal_models_have_equal_fingerprints() -> None:
+    model = digits_network()
+    assert fingerprint(model) == fingerprint(copy.deepcopy(model)) == fingerprint(digits_network())
+    moved = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    assert fingerprint(moved) == fingerprint(model)
+
+
+def test_one_bit_of_one_weight_changes_the_fingerprint() -> None:
+    model, twin = digits_network(), digits_network()
+    with torch.no_grad():
+        bias = twin.get_parameter("head.2.bias")
+        bias[3] = torch.nextafter(bias[3], torch.tensor(1.0))
+    assert fingerprint(model) != fingerprint(twin)
+
+
+def test_the_fingerprint_is_that_of_the_weights_now() -> None:
+    model = digits_network()
+    classifier = BaseClassifier(model, num_classes=10)
+    before = classifier.fingerprint
+    with torch.no_grad():
+        model.get_parameter("head.2.bias").add_(1)
+    assert classifier.fingerprint != before
+
+
+def test_normalisation_and_kind_of_output_change_the_fingerprint() -> None:
+    texts = ["none", "0/1", "0.5/1", "0.5/0.2", "0.5/0.20000001"]
+    prints = [fingerprint(with_normalisation(digits_network(), Normalize.parse(text)).eval()) for text in texts]
+    prints += [fingerprint(digits_network(), outputs=outputs) for outputs in ("logits", "probabilities")]
+    prints += [fingerprint(digits_network(), identity="mine")]
+    assert len(set(prints)) == len(prints)
+
+
+def test_a_setting_without_weights_changes_the_fingerprint() -> None:
+    slopes = [nn.Sequential(nn.Flatten(), nn.LeakyReLU(slope)).eval() for slope in (0.1, 0.2)]
+    assert fingerprint(slopes[0]) != fingerprint(slopes[1])
+    eps = [nn.Sequential(nn.BatchNorm2d(1, eps=eps), nn.Flatten()).eval() for eps in (1e-5, 1e-3)]
+    assert fingerprint(eps[0]) != fingerprint(eps[1])
+
+
+class Shift(nn.Module):
+    """Keeps a tensor or a number where neither a state dict nor a repr shows it."""
+
+    def __init__(self, shift: float, kind: str) -> None:
+        super().__init__()
+        self.shift: Tensor | float | list[float]
+        if kind == "buffer":
+            self.register_buffer("shift", torch.tensor([shift]), persistent=False)
+        elif kind == "attribute":  # as in the normalisation layer of Cohen et al.
+            self.shift = torch.tensor([shift])
+        else:
+            self.shift = shift if kind == "number" else [shift, 0.0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + (self.shift[0] if isinstance(self.shift, list) else self.shift)
+
+
+@pytest.mark.parametrize("kind", ["buffer", "attribute", "number", "list"])
+def test_numbers_beside_the_state_dict_change_the_fingerprint(kind: str) -> None:
+    models = [nn.Sequential(Shift(shift, kind), nn.Flatten()).eval() for shift in (0.1, 0.1, 0.2)]
+    x = torch.zeros(1, 10)
+    assert not torch.equal(models[0](x), models[2](x))
+    assert fingerprint(models[0]) == fingerprint(models[1])
+    assert fingerprint(models[0]) != fingerprint(models[2])
+
+
+def test_a_black_box_needs_a_name_of_its_own() -> None:
+    def box(x: Tensor) -> Tensor:
+        return x
+
+    with pytest.raises(ModelError, match=r"expected identity='…' for a model that is no torch\.nn\.Module"):
+        fingerprint(box)
+    assert fingerprint(box, identity="a") == fingerprint(box, identity="a")
+    assert fingerprint(box, identity="a") != fingerprint(box, identity="b")
+    assert fingerprint(box, identity="a") != fingerprint(box, identity="a", num_classes=11)
+
+
+def test_the_device_is_that_of_the_weights() -> None:
+    with torch.device("meta"):
+        model = digits_network()
+    assert BaseClassifier(model, num_classes=10).device.type == "meta"
+    assert BaseClassifier(lambda x: x, num_classes=10).device == torch.get_default_device()

@@ -1,0 +1,215 @@
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.special import ndtr, ndtri
+
+from oracles import HalfSpace
+from sigmax import AscentSearch, FixedSigma, Gaussian, GridSearch, SearchTask, SigmaSearch, SmoothedClassifier, Uniform
+from sigmax.bounds import clopper_pearson_lower
+from sigmax.errors import InvalidInputError
+from sigmax.models import BaseClassifier, build_network
+from sigmax.noise import SmoothingDistribution
+from sigmax.sampling import Stage, random_stream
+from sigmax.sigma.search import projected_radius
+
+CPU = torch.device("cpu")
+
+
+def stream(seed: int, index: int, stage: Stage) -> torch.Generator:
+    return random_stream(seed, index, stage, CPU)
+
+
+def task(
+    model: nn.Module,
+    x: Tensor,
+    *,
+    label: Tensor | None = None,
+    noise: SmoothingDistribution | None = None,
+    n: int = 1000,
+) -> SearchTask:
+    classes = model(x[:1]).shape[1]
+    return SearchTask(
+        classifier=BaseClassifier(model.eval(), num_classes=classes),
+        noise=noise or Gaussian(),
+        x=x,
+        label=label,
+        n=n,
+        alpha=0.001,
+        indices=tuple(range(len(x))),
+        stream=partial(stream, 0),
+        batch_size=64,
+    )
+
+
+def small_network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 4)).eval()
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_paper_ascent_is_algorithm_1_to_the_letter(samples: int) -> None:
+    model, steps, step_size, sigma0 = small_network(), 25, 1e-4, 0.25
+    x = torch.rand(5, 12, generator=torch.Generator().manual_seed(2))
+    found = AscentSearch.paper(initial=sigma0, steps=steps, samples=samples).find(task(model, x))
+    for i in range(5):  # one input at a time, straight from the pseudo-code
+        generator = stream(0, i, Stage.SEARCH)
+        sigma = torch.tensor(sigma0, requires_grad=True)
+        for _ in range(steps):
+            noise = torch.empty(samples, 12).normal_(generator=generator)
+            psi = model(x[i] + sigma * noise).softmax(dim=1).mean(dim=0)
+            (e_a, e_b), _ = psi.topk(2)
+            radius = sigma / 2 * (ndtri(e_a.clamp(0.02, 0.98)) - ndtri(e_b.clamp(0.02, 0.98)))
+            (slope,) = torch.autograd.grad(radius, sigma)
+            sigma = (sigma + step_size * slope).detach().requires_grad_()
+        assert float(found[i]) == pytest.approx(float(sigma.detach()), abs=1e-6)
+    assert float((found - sigma0).abs().max()) > 1e-4  # a hundred times what rounding allows
+
+
+@pytest.mark.parametrize(
+    "search", [AscentSearch(initial=0.3, steps=7, pilot=64), GridSearch(initial=0.3, evaluations=20)]
+)
+@pytest.mark.parametrize("noise", [Gaussian(), Uniform()])
+def test_sigma_does_not_depend_on_what_else_is_searched(search: SigmaSearch, noise: SmoothingDistribution) -> None:
+    torch.manual_seed(0)
+    model = build_network("digits-cnn", num_classes=10, in_channels=1).eval()
+    x = torch.rand(21, 1, 8, 8)
+    label = model(x).argmax(dim=1)
+    whole = search.find(task(model, x, label=label, noise=noise))
+    alone = [
+        search.find(
+            SearchTask(
+                classifier=BaseClassifier(model, num_classes=10),
+                noise=noise,
+                x=x[i : i + 1],
+                label=label[i : i + 1],
+                n=1000,
+                alpha=0.001,
+                indices=(i,),
+                stream=partial(stream, 0),
+                batch_size=64,
+            )
+        )
+        for i in range(21)
+    ]
+    assert torch.equal(whole, torch.cat(alone))
+
+
+def test_search_leaves_the_network_as_it_was() -> None:
+    torch.manual_seed(0)
+    model = build_network("resnet20", num_classes=10, in_channels=3).eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    AscentSearch.paper(initial=0.25, steps=2, samples=2).find(task(model, torch.rand(3, 3, 32, 32)))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_ascent_keeps_to_its_bounds() -> None:
+    x = HalfSpace(6).at_distance(torch.full((4,), 5.0))
+    search = AscentSearch(initial=0.2, steps=50, step_size=1.0, pilot=0)
+    sigma = search.find(task(HalfSpace(6, sharpness=50.0), x, label=torch.ones(4, dtype=torch.int64)))
+    assert torch.all(sigma == 0.4)
+    downward = search.find(task(HalfSpace(6, sharpness=50.0), -x, label=torch.ones(4, dtype=torch.int64)))
+    assert torch.all((downward >= 0.05) & (downward <= 0.4))
+
+
+def test_ascent_fixes_the_class_and_the_paper_leaves_it_free() -> None:
+    # Class 0 at small noise, class 1 once noise is large: ascent on a free class can end up with class 1.
+    class Shell(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            score = 20 * (x.square().mean(dim=1) - 0.09)
+            return torch.stack([-score, score], dim=1)
+
+    model, x = Shell().eval(), torch.zeros(1, 400)
+    free = AscentSearch.paper(initial=0.31, steps=400)
+    fixed = AscentSearch(initial=0.31, steps=400, pilot=0)
+    zero = torch.zeros(1, dtype=torch.int64)
+    assert float(fixed.find(task(model, x, label=zero))[0]) < 0.31 < float(free.find(task(model, x))[0])
+
+
+def test_sigma0_is_kept_where_the_pilot_says_so() -> None:
+    class Island(nn.Module):
+        """Class 0 within a distance that sigma0 keeps to and a larger sigma does not."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            score = 400 * (x.square().mean(dim=1) - 0.05)
+            return torch.stack([-score, score], dim=1)
+
+    model, x, zero = Island().eval(), torch.zeros(1, 400), torch.zeros(1, dtype=torch.int64)
+    # Probabilities above the clamp say "more noise" until the class is lost, at sigma = sqrt(0.05) = 0.224.
+    walked = AscentSearch(initial=0.15, steps=4, step_size=0.01, pilot=0).find(task(model, x, label=zero))
+    kept = AscentSearch(initial=0.15, steps=4, step_size=0.01, pilot=200).find(task(model, x, label=zero))
+    assert float(walked[0]) > 0.225
+    assert float(kept[0]) == pytest.approx(0.15)
+
+
+def test_projection_of_a_pilot_is_the_radius_of_its_rate() -> None:
+    plane = HalfSpace(4)
+    job = task(plane, plane.at_distance(torch.tensor([0.3, -0.3])), label=torch.ones(2, dtype=torch.int64), n=5000)
+    (projected, abstained) = projected_radius(job, torch.tensor([0.25, 0.25]), samples=4000).tolist()
+    p = float(ndtr(torch.tensor(0.3 / 0.25)))
+    ideal = Gaussian().radius(clopper_pearson_lower(p * 5000, 5000, alpha=0.001), sigma=0.25)
+    assert projected == pytest.approx(ideal, rel=0.05)
+    assert abstained == 0.0
+    with pytest.raises(InvalidInputError, match="fixed class"):
+        projected_radius(task(plane, torch.zeros(1, 4)), torch.tensor([0.25]), samples=10)
+
+
+def test_grid_has_the_papers_points_and_number_of_evaluations() -> None:
+    calls: list[int] = []
+
+    class Counting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            calls.append(len(x))
+            return torch.stack([x.sum(dim=1), -x.sum(dim=1)], dim=1)
+
+    search = GridSearch(initial=0.25, evaluations=200, samples=4)
+    assert search.grid == pytest.approx([i * 4 / 200 for i in range(1, 51)])
+    assert search.cost() == 200
+    job = task(Counting().eval(), torch.ones(4, 3), label=torch.zeros(4, dtype=torch.int64))
+    calls.clear()
+    sigma = search.find(job)
+    assert sum(calls) == 4 * 200  # four inputs fill the rows of every pass
+    assert all(min(abs(float(s) - point) for point in search.grid) < 1e-6 for s in sigma)
+
+
+def test_grid_finds_the_best_point_where_the_answer_is_sure() -> None:
+    x = HalfSpace(6).at_distance(torch.full((2,), 50.0))
+    sigma = GridSearch(initial=0.25).find(task(HalfSpace(6, sharpness=50.0), x, label=torch.ones(2, dtype=torch.int64)))
+    assert torch.all(sigma == 1.0)  # the radius grows with sigma as long as the class is sure
+
+
+def test_a_search_of_ones_own_takes_one_small_class() -> None:
+    class Halved(SigmaSearch):
+        initial, fixes_class = 0.5, False
+
+        def find(self, task: SearchTask) -> Tensor:
+            return torch.full((len(task.x),), self.initial / 2, dtype=task.x.dtype)
+
+        def cost(self) -> int:
+            return 0
+
+    plane = HalfSpace(4)
+    (certificate,) = SmoothedClassifier(plane.eval(), num_classes=2, sigma=Halved()).certify(
+        plane.at_distance(torch.tensor([0.3])), n=1000
+    )
+    assert (certificate.label, certificate.sigma) == (1, 0.25)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: FixedSigma(0.0),
+        lambda: FixedSigma(float("nan")),
+        lambda: AscentSearch(initial=-1.0),
+        lambda: AscentSearch(initial=0.25, steps=-1),
+        lambda: AscentSearch(initial=0.25, samples=0),
+        lambda: AscentSearch(initial=0.25, bounds=(0.3, 0.5)),
+        lambda: AscentSearch(initial=0.25, fixes_class=False),
+        lambda: GridSearch(initial=0.25, evaluations=3, samples=4),
+    ],
+)
+def test_settings_outside_their_domain_are_refused(make: "type[SigmaSearch]") -> None:
+    with pytest.raises(InvalidInputError, match="expected"):
+        make()

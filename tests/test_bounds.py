@@ -1,0 +1,56 @@
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom, binomtest
+
+from sigmax.bounds import clopper_pearson_lower, top_class_p_value
+from sigmax.errors import InvalidInputError
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "expected"),
+    [
+        (990, 1_000, 0.976036187),
+        (1_000, 1_000, 0.993116048),
+        (99_000, 100_000, 0.988989340),
+        (100_000, 100_000, 0.999930925),
+        (0, 1_000, 0.0),
+    ],
+)
+def test_lower_bound_at_known_counts(k: int, n: int, expected: float) -> None:
+    assert clopper_pearson_lower(k, n, alpha=1e-3) == pytest.approx(expected, abs=5e-10)
+
+
+@given(st.integers(1, 400), st.data())
+def test_lower_bound_inverts_the_exact_binomial_tail(n: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, n))
+    alpha = data.draw(st.sampled_from([1e-4, 1e-3, 0.05]))
+    p = clopper_pearson_lower(k, n, alpha=alpha)
+    tail = sum(comb(n, j) * p**j * (1 - p) ** (n - j) for j in range(k, n + 1))
+    assert tail == pytest.approx(alpha, rel=1e-8)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("p", [0.51, 0.8, 0.98])
+def test_lower_bound_exceeds_truth_at_most_alpha(p: float) -> None:
+    alpha, trials, repeats = 0.01, 500, 5_000
+    counts = np.random.default_rng(0).binomial(trials, p, size=repeats)
+    misses = sum(clopper_pearson_lower(int(k), trials, alpha=alpha) > p for k in counts)
+    # A correct bound fails here for at most one seed in a million.
+    assert misses <= binom.ppf(1 - 1e-6, repeats, alpha)
+
+
+@given(st.integers(0, 300), st.integers(0, 300))
+def test_p_value_of_the_top_class_is_the_two_sided_binomial_test(a: int, b: int) -> None:
+    top, runner_up = max(a, b), min(a, b)
+    expected = 1.0 if top == 0 else binomtest(top, top + runner_up, 0.5).pvalue
+    assert top_class_p_value(top, runner_up) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("k", "n", "alpha"), [(5, 4, 0.1), (-1, 4, 0.1), (0, 0, 0.1), (1, 2, 0.0), (1, 2, 1.0)])
+def test_impossible_counts_and_levels_are_refused(k: int, n: int, alpha: float) -> None:
+    with pytest.raises(InvalidInputError, match="expected"):
+        clopper_pearson_lower(k, n, alpha=alpha)

@@ -1,0 +1,174 @@
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import sigmax
+from oracles import FixedProbabilities, HalfSpace
+from sigmax import AscentSearch, GridSearch, SigmaSearch, SmoothedClassifier, Uniform
+from sigmax.errors import InvalidInputError, ModelError
+from sigmax.models import build_network
+from sigmax.sampling import Stage, random_stream, tile_size
+
+SEARCHES = [0.25, AscentSearch(initial=0.25, steps=5, pilot=50), AscentSearch.paper(initial=0.25, steps=5, samples=2)]
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return build_network("digits-cnn", num_classes=10, in_channels=1).eval()
+
+
+@pytest.mark.parametrize("search", [*SEARCHES, GridSearch(initial=0.25, evaluations=12, samples=2)])
+@pytest.mark.parametrize("n", [90, 20_000])
+def test_an_answer_does_not_depend_on_the_batch_it_came_in(search: SigmaSearch | float, n: int) -> None:
+    x = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(3))
+    smoothed = SmoothedClassifier(network(), num_classes=10, sigma=search)
+    inputs = 20 if n < 1_000 else 4
+    together = smoothed.certify(x[:inputs], n=n, indices=range(100, 100 + inputs))
+    alone = [smoothed.certify(x[i : i + 1], n=n, indices=[100 + i])[0] for i in range(inputs)]
+    assert together == alone
+    assert smoothed.predict(x, n=64, indices=range(20)) == smoothed.predict(x[:11], n=64) + smoothed.predict(
+        x[11:], n=64, indices=range(11, 20)
+    )
+
+
+def test_certification_follows_cohen_recomputed_in_numpy() -> None:
+    model, x, sigma, n0, n, alpha = network(), torch.rand(2, 1, 8, 8), 0.25, 100, 640, 0.001
+    certificates = SmoothedClassifier(model, num_classes=10, sigma=sigma).certify(x, n0=n0, n=n, alpha=alpha, seed=5)
+    for i in range(2):
+        samples = {}
+        for stage, size in ((Stage.SELECTION, n0), (Stage.ESTIMATION, n)):
+            generator, tile = random_stream(5, i, stage, torch.device("cpu")), tile_size(64)
+            draws = [torch.empty(tile, 1, 8, 8).normal_(generator=generator) for _ in range(-(-size // tile))]
+            noisy = x[i] + sigma * torch.cat(draws)[:size]
+            samples[stage] = model(noisy).argmax(dim=1).numpy()
+        top = int(np.bincount(samples[Stage.SELECTION], minlength=10).argmax())
+        hits = int((samples[Stage.ESTIMATION] == top).sum())
+        bound = sigmax.bounds.clopper_pearson_lower(hits, n, alpha=alpha)
+        assert certificates[i].p_lower == bound
+        assert certificates[i].label == (top if bound > 0.5 else None)
+        assert certificates[i].radius == (pytest.approx(sigma * _quantile(bound)) if bound > 0.5 else 0.0)
+
+
+def _quantile(p: float) -> float:
+    from scipy.stats import norm
+
+    return float(norm.ppf(p))
+
+
+def test_it_abstains_where_no_class_has_a_majority() -> None:
+    smoothed = SmoothedClassifier(FixedProbabilities([0.45, 0.45, 0.1]).eval(), num_classes=3, sigma=1.0)
+    (certificate,) = smoothed.certify(torch.zeros(1, 1), n=1_000)
+    assert (certificate.label, certificate.radius) == (None, 0.0)
+    assert smoothed.predict(torch.zeros(1, 1), n=100) == [None]
+
+
+def test_prediction_keeps_to_the_class_that_a_search_fixes() -> None:
+    class Shell(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            score = x.square().mean(dim=1) - 0.09
+            return torch.stack([-score, score], dim=1)
+
+    class TooMuch(SigmaSearch):
+        initial, fixes_class = 0.2, True
+
+        def find(self, task: sigmax.SearchTask) -> Tensor:
+            return torch.full((len(task.x),), 1.0)
+
+        def cost(self) -> int:
+            return 0
+
+    x = torch.zeros(1, 400)
+    assert SmoothedClassifier(Shell().eval(), num_classes=2, sigma=0.2).predict(x) == [0]
+    assert SmoothedClassifier(Shell().eval(), num_classes=2, sigma=1.0).predict(x) == [1]
+    smoothed = SmoothedClassifier(Shell().eval(), num_classes=2, sigma=TooMuch())
+    assert smoothed.predict(x) == [None]
+    assert smoothed.certify(x, n=100)[0].label is None
+
+
+def test_progress_adds_up_to_the_cost_that_is_announced() -> None:
+    search = AscentSearch(initial=0.25, steps=3, samples=2, pilot=40)
+    done: list[int] = []
+    SmoothedClassifier(network(), num_classes=10, sigma=search).certify(
+        torch.rand(5, 1, 8, 8), n0=30, n=200, on_progress=done.append
+    )
+    assert sum(done) == 5 * (30 + 200 + search.cost())
+
+
+def test_seeds_change_the_noise_and_nothing_else() -> None:
+    smoothed, x = SmoothedClassifier(network(), num_classes=10, sigma=0.25), torch.rand(3, 1, 8, 8)
+    assert smoothed.certify(x, n=300, seed=1) == smoothed.certify(x, n=300, seed=1)
+    assert [c.p_lower for c in smoothed.certify(x, n=300, seed=1)] != [
+        c.p_lower for c in smoothed.certify(x, n=300, seed=2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": torch.full((2, 64), float("nan"))}, "NaN or infinity in input 0"),
+        ({"x": torch.tensor([[0.0] * 64, [float("inf")] * 64])}, "NaN or infinity in input 1"),
+        ({"x": torch.zeros(2, 64, dtype=torch.uint8)}, "divide 8-bit images by 255"),
+        ({"x": torch.zeros(64)}, "floating-point tensor"),
+        ({"x": [[0.0]]}, "floating-point tensor"),
+        ({"n": 0}, "n >= 1"),
+        ({"n0": 0}, "n0 >= 1"),
+        ({"alpha": 0.0}, "alpha"),
+        ({"alpha": 1.5}, "alpha"),
+        ({"indices": [1]}, "one index per input"),
+        ({"indices": [0, -1]}, "input index"),
+    ],
+)
+def test_bad_input_is_refused_before_any_sampling(change: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"x": torch.zeros(2, 64), "n": 10} | change
+    x = arguments.pop("x")
+    smoothed = SmoothedClassifier(HalfSpace(64).eval(), num_classes=2, sigma=0.25)
+    for method in (smoothed.certify, smoothed.predict):
+        with pytest.raises(InvalidInputError, match=message):
+            method(x, **arguments)
+
+
+def test_a_model_that_is_put_into_training_mode_later_is_refused() -> None:
+    model = network()
+    smoothed = SmoothedClassifier(model, num_classes=10, sigma=0.25)
+    model.train()
+    with pytest.raises(ModelError, match=r"call model.eval\(\)"):
+        smoothed.certify(torch.zeros(1, 1, 8, 8), n=10)
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (1, 9, 9)])
+def test_a_wrong_shape_or_channel_count_names_the_shape(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ModelError, match=r"inputs of shape"):
+        SmoothedClassifier(network(), num_classes=10, sigma=0.25).certify(torch.zeros(1, *shape), n=10)
+
+
+def test_fingerprint_tells_models_noises_and_outputs_apart() -> None:
+    model = network()
+    prints = {
+        SmoothedClassifier(model, num_classes=10).fingerprint,
+        SmoothedClassifier(model, num_classes=10, noise=Uniform()).fingerprint,
+        SmoothedClassifier(model, num_classes=10, outputs="probabilities").fingerprint,
+        SmoothedClassifier(HalfSpace(2).eval(), num_classes=2).fingerprint,
+    }
+    assert len(prints) == 4
+    # The search is not part of it: all sigmas share one memory.
+    assert SmoothedClassifier(model, num_classes=10, sigma=AscentSearch(initial=0.5)).fingerprint in prints
+
+
+def test_double_precision_inputs_keep_their_precision() -> None:
+    plane = HalfSpace(4).double().eval()
+    (certificate,) = SmoothedClassifier(plane, num_classes=2, sigma=0.12).certify(
+        plane.at_distance(torch.tensor([0.2], dtype=torch.float64)), n=100
+    )
+    assert certificate.sigma == 0.12
+
+
+def test_public_names_are_lazy_but_all_there() -> None:
+    with warnings.catch_warnings():
+        assert all(getattr(sigmax, name) is not None for name in sigmax.__all__)
+    assert "certify" in dir(sigmax.SmoothedClassifier)
+    with pytest.raises(AttributeError, match="no attribute"):
+        _ = sigmax.nothing
