@@ -1,8 +1,10 @@
 """The durable log of a memory: a SQLite file (or, in process, a SQLite database without a file)."""
 
 import json
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+import random
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +13,8 @@ from typing import Any, final
 import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
-from sqlalchemy.exc import DatabaseError, SQLAlchemyError
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from sigmax.certificate import PointCertificate, Rule, SettledCertificate
 from sigmax.errors import MemoryRefusedError
@@ -20,6 +22,8 @@ from sigmax.memory.balls import Vector
 
 FORMAT = 1
 _CACHE_BYTES = 64 * 2**20
+_PATIENCE = 60.0  # seconds that a writer waits for the lock of another, which holds it for milliseconds
+_PAGE = 256  # entries read at a time: bounds what a long ledger takes
 
 _schema = sa.MetaData()
 _owner = sa.Table(
@@ -45,6 +49,21 @@ _entries = sa.Table(
 )
 
 
+# Built once: building a statement takes SQLAlchemy longer than running it takes SQLite.
+_begin, _commit = sa.text("BEGIN IMMEDIATE"), sa.text("COMMIT")
+_select_owner = sa.select(_owner)
+_select_after = (
+    sa.select(_entries)
+    .where(_entries.c.id > sa.bindparam("after"))
+    .order_by(_entries.c.id)
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
+_select_points = sa.select(_entries.c.id, _entries.c.encoding, _entries.c.x).where(
+    _entries.c.id.in_(sa.bindparam("ids", expanding=True))
+)
+_insert_owner, _update_owner, _insert_entry = _owner.insert(), _owner.update(), _entries.insert()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One certified ball: the answer given for x."""
@@ -56,112 +75,144 @@ class Entry:
 
 @final
 class Ledger:
-    """Entries in the order in which they were appended, shared by all processes that open the file."""
+    """Entries in the order in which they were appended, shared by all processes that open the file.
+
+    It holds one connection, for one thread at a time. Entries never change, so that reading needs no
+    transaction.
+    """
 
     def __init__(self, path: Path | None, *, norm: int, fingerprint: str | None) -> None:
         self._place = str(path) if path is not None else "the memory of this process"
-        self._cache: OrderedDict[int, Vector] = OrderedDict()
-        self._cached_bytes = 0
+        self._points: dict[int, Vector] = {}  # oldest first
+        self._cursor: Any = None  # the last one that was used
         with self._explained():
-            self._engine = _connect(path)
-            with self.locked() as connection:
-                _schema.create_all(connection)
-                if connection.execute(sa.select(_owner.c.id)).first() is None:
-                    row = {"id": 1, "format": FORMAT, "norm": norm, "fingerprint": fingerprint}
-                    connection.execute(_owner.insert().values(row))
-        self._check_owner(norm, fingerprint)
+            self._connection = _connect(path)
+        sa.event.listen(self._connection, "before_cursor_execute", self._remember)
+        try:
+            self._create(norm, fingerprint)
+            self._check_owner(norm, fingerprint)
+        except BaseException:
+            self.close()
+            raise
 
     @staticmethod
     def owner(path: Path) -> tuple[int, str | None]:
         """The norm and the fingerprint that a memory file says it belongs to."""
         if not path.is_file():
             raise MemoryRefusedError(f"expected a memory file, got {path}; no such file")
-        engine = _connect(path)
         try:
-            with engine.connect() as connection:
-                row = connection.execute(sa.select(_owner)).one()
+            with _connect(path) as connection:
+                row = connection.execute(_select_owner).one()
         except SQLAlchemyError as error:
             raise MemoryRefusedError(f"{path}: expected a memory file, got: {_cause(error)}") from error
-        finally:
-            engine.dispose()
         return row.norm, row.fingerprint
 
     @contextmanager
-    def reading(self) -> Iterator[sa.Connection]:
-        """A transaction that sees one state of the ledger."""
-        with self._explained(), self._engine.connect() as connection:
-            yield connection
-
-    @contextmanager
-    def locked(self) -> Iterator[sa.Connection]:
+    def locked(self) -> Iterator[None]:
         """A transaction that no other writer interleaves with; committed at the end, durably."""
-        writing = self._engine.execution_options(sigmax_writes=True)
-        with self._explained(), writing.begin() as connection:
-            yield connection
+        try:
+            self._execute(_begin)
+            yield
+            self._execute(_commit)
+        finally:
+            self.roll_back()
 
-    def shape(self, connection: sa.Connection) -> tuple[int, ...]:
+    def roll_back(self) -> None:
+        """Undo a transaction that was not committed; end, too, what an interrupt left open."""
+        with self._explained():
+            connection = self._connection.connection
+            if self._cursor is not None:
+                self._cursor.close()  # A read that was cut short would pin an old state of the file.
+            connection.rollback()
+
+    def shape(self) -> tuple[int, ...]:
         """The shape of its inputs, once it has any."""
-        return tuple(json.loads(connection.execute(sa.select(_owner.c.shape)).scalar_one()))
+        return tuple(json.loads(self._execute(_select_owner)[0].shape))
 
-    def read(self, connection: sa.Connection, *, after: int) -> Iterator[Entry]:
-        """All entries appended after this id."""
-        query = sa.select(_entries).where(_entries.c.id > after).order_by(_entries.c.id)
-        for row in connection.execute(query):
-            yield _entry(row)
+    def read(self, *, after: int, limit: int = _PAGE) -> list[Entry]:
+        """The next entries after this id, at most so many."""
+        entries = [_entry(row) for row in self._execute(_select_after, {"after": after, "limit": limit})]
+        for expected, entry in enumerate(entries, start=after + 1):
+            if entry.id != expected:
+                raise MemoryRefusedError(
+                    f"{self._place}: expected entries 1, 2, 3, … without gaps, got {entry.id} in place of {expected}; "
+                    "restore the file from a copy"
+                )
+        return entries
 
-    def entry(self, connection: sa.Connection, entry_id: int) -> Entry:
-        """One entry."""
-        return _entry(connection.execute(sa.select(_entries).where(_entries.c.id == entry_id)).one())
-
-    def points(self, connection: sa.Connection, ids: Sequence[int]) -> Vector:
+    def points(self, ids: Sequence[int]) -> Vector:
         """The inputs of these entries, (len(ids), d); kept in memory while there is room."""
-        missing = [i for i in ids if i not in self._cache]
-        for start in range(0, len(missing), 500):  # SQLite limits the variables of a query
-            few = missing[start : start + 500]
-            query = sa.select(_entries.c.id, _entries.c.encoding, _entries.c.x).where(_entries.c.id.in_(few))
-            for row in connection.execute(query):
-                x = _decode(row.encoding, row.x)
-                self._cache[row.id] = x
-                self._cached_bytes += x.nbytes
-        found = np.stack([self._cache[i] for i in ids])
-        while self._cached_bytes > _CACHE_BYTES:
-            _, oldest = self._cache.popitem(last=False)
-            self._cached_bytes -= oldest.nbytes
+        missing = [i for i in ids if i not in self._points]
+        for start in range(0, len(missing), _PAGE):
+            for row in self._execute(_select_points, {"ids": missing[start : start + _PAGE]}):
+                self._points[row.id] = _decode(row.encoding, row.x)
+        found = np.stack([self._points[i] for i in ids])  # m d
+        while len(self._points) * found[0].nbytes > _CACHE_BYTES:
+            del self._points[next(iter(self._points))]
         return found
 
-    def append(
-        self,
-        connection: sa.Connection,
-        entry_id: int,
-        x: NDArray[np.floating],
-        answer: SettledCertificate,
-    ) -> None:
+    def append(self, entry_id: int, x: NDArray[np.floating], answer: SettledCertificate) -> None:
         """Append an entry inside a locked transaction."""
+        assert answer.point is not None, "an answer that was looked up is in the ledger already"
         if entry_id == 1:
-            connection.execute(_owner.update().values(shape=json.dumps(x.shape)))
+            self._execute(_update_owner, {"shape": json.dumps(x.shape)})
         encoding, content = _encode(x)
-        if answer.point is None or answer.label is None:
-            raise MemoryRefusedError(f"expected an answer with a label and a point certificate, got {answer}")
-        connection.execute(
-            _entries.insert().values(
-                id=entry_id,
-                label=answer.label,
-                radius=answer.radius,
-                sigma=answer.sigma,
-                rule=answer.rule,
-                point=json.dumps(_point_fields(answer.point)),
-                encoding=encoding,
-                x=content,
-            )
-        )
+        row = {
+            "id": entry_id,
+            "label": answer.label,
+            "radius": answer.radius,
+            "sigma": answer.sigma,
+            "rule": answer.rule,
+            "point": json.dumps(_point_fields(answer.point)),
+            "encoding": encoding,
+            "x": content,
+        }
+        self._execute(_insert_entry, row)
 
     def close(self) -> None:
         """Give the file back."""
-        self._engine.dispose()
+        self._connection.close()
+
+    def _create(self, norm: int, fingerprint: str | None) -> None:
+        """Make an empty file a memory, and leave a file of something else as it is."""
+        with self._explained():
+            tables = sa.inspect(self._connection).get_table_names()
+        if tables and not set(tables) >= set(_schema.tables):
+            raise MemoryRefusedError(
+                f"{self._place}: expected a memory or a new file, got a database with the tables {', '.join(tables)}; "
+                "use another file"
+            )
+        self._write_ahead()
+        (health,) = self._execute(sa.text("PRAGMA quick_check(1)"))
+        if health[0] != "ok":
+            raise MemoryRefusedError(
+                f"{self._place}: expected an intact file, got: {health[0]}; restore it from a copy"
+            )
+        if not tables:
+            with self.locked(), self._explained():
+                _schema.create_all(self._connection)
+                if not self._execute(_select_owner):  # else another process was faster
+                    row = {"id": 1, "format": FORMAT, "norm": norm, "fingerprint": fingerprint}
+                    self._execute(_insert_owner, row)
+
+    def _write_ahead(self) -> None:
+        """Let readers go on beside a writer, and an answer that was given survive a power cut."""
+        deadline = time.monotonic() + _PATIENCE
+        with self._explained():
+            while True:
+                try:
+                    self._connection.execute(sa.text("PRAGMA journal_mode=WAL"))
+                    break
+                except OperationalError as error:
+                    # Here SQLite itself does not wait for a process that opens the file at the same moment.
+                    is_busy = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+                    if not is_busy or time.monotonic() > deadline:
+                        raise
+                time.sleep(random.uniform(0.0, 0.01))  # processes that keep step would meet again
+        self._execute(sa.text("PRAGMA synchronous=FULL"))
 
     def _check_owner(self, norm: int, fingerprint: str | None) -> None:
-        with self.reading() as connection:
-            owner = connection.execute(sa.select(_owner)).one()
+        (owner,) = self._execute(_select_owner)
         if owner.format != FORMAT:
             raise MemoryRefusedError(
                 f"{self._place}: expected memory format {FORMAT}, got {owner.format}; use the version that wrote it"
@@ -177,38 +228,42 @@ class Ledger:
                 "use another file"
             )
 
+    def _execute(self, statement: sa.Executable, values: Mapping[str, Any] | None = None) -> Sequence[sa.Row[Any]]:
+        with self._explained():
+            result = self._connection.execute(statement, values)
+            return result.all() if result.returns_rows else []
+
+    def _remember(self, _connection: sa.Connection, cursor: Any, *_statement: Any) -> None:
+        self._cursor = cursor
+
     @contextmanager
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except DatabaseError as error:
+        except (SQLAlchemyError, sqlite3.Error) as error:
             raise MemoryRefusedError(
                 f"{self._place}: expected a memory that can be read and written, got: {_cause(error)}; "
                 "no answer was given that is not stored"
             ) from error
 
 
-def _connect(path: Path | None) -> sa.Engine:
-    if path is None:
-        engine = sa.create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-    else:
-        if not path.parent.is_dir():
-            raise MemoryRefusedError(f"expected a folder for the memory, got {path.parent}; make it first")
-        # A second writer waits for the lock of the first, which holds it for milliseconds.
-        engine = sa.create_engine(f"sqlite:///{path}", connect_args={"timeout": 60})
+def _connect(path: Path | None) -> sa.Connection:
+    if path is not None and not path.parent.is_dir():
+        raise MemoryRefusedError(f"expected a folder for the memory, got {path.parent}; make it first")
+    engine = sa.create_engine(
+        # Absolute, because SQLite gives names such as ":memory:" a meaning of their own.
+        sa.URL.create("sqlite", database=str(path.absolute()) if path is not None else None),
+        isolation_level="AUTOCOMMIT",  # transactions begin and end where `locked` says
+        poolclass=NullPool,
+        connect_args={"timeout": _PATIENCE, "check_same_thread": False},
+    )
 
-    def configure(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # transactions begin where `begin` below says
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")  # an answer given survives a power cut
+    def stay_connected(context: sa.ExceptionContext) -> None:
+        # SQLAlchemy closes the connection on an interrupt; a memory without a file would be gone.
+        context.is_disconnect = False
 
-    def begin(connection: sa.Connection) -> None:
-        writes = connection.get_execution_options().get("sigmax_writes", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-    sa.event.listen(engine, "connect", configure)
-    sa.event.listen(engine, "begin", begin)
-    return engine
+    sa.event.listen(engine, "handle_error", stay_connected)
+    return engine.connect()
 
 
 def _entry(row: Any) -> Entry:
@@ -230,7 +285,7 @@ def _point_fields(point: PointCertificate) -> dict[str, Any]:
 def _encode(x: NDArray[np.floating]) -> tuple[str, bytes]:
     """8-bit images take a byte a pixel; the stored input is always exactly the one given."""
     if x.dtype == np.float32:
-        pixels = np.rint(x * 255).clip(0, 255).astype(np.uint8)
+        pixels = np.rint(x.clip(0, 1) * 255).astype(np.uint8)
         if np.array_equal(pixels.astype(np.float32) / np.float32(255), x):
             return "u1/255", pixels.tobytes()
     return x.dtype.newbyteorder("<").str, x.astype(x.dtype.newbyteorder("<")).tobytes()
@@ -246,5 +301,5 @@ def _short(fingerprint: str | None) -> str:
     return fingerprint[:12] if fingerprint else "none"
 
 
-def _cause(error: SQLAlchemyError) -> str:
+def _cause(error: Exception) -> str:
     return str(getattr(error, "orig", None) or error).splitlines()[0]

@@ -1,0 +1,127 @@
+"""Ctrl-C at any moment: the memory is then as its file is, and goes on."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy
+
+import sigmax.memory
+from sigmax.certificate import PointCertificate, SettledCertificate
+from sigmax.memory import CertificateMemory
+from sigmax.memory.balls import Vector
+
+certificate = partial(PointCertificate, sigma=0.25, p_lower=0.9, n=1_000, alpha=0.001, norm=2)
+
+OURS = str(Path(sigmax.memory.__file__).parent)
+WITH_SQLALCHEMY = (OURS, str(Path(sqlalchemy.__file__).parent))
+
+
+@contextmanager
+def interrupted(moment: int, *, folders: tuple[str, ...]) -> Iterator[None]:
+    """Raise KeyboardInterrupt before the moment-th line that runs in these folders.
+
+    A signal handler runs between two instructions; a trace function runs between two lines, but where the
+    test says.
+    """
+    left = moment
+
+    def trace(frame: FrameType, event: str, _argument: Any) -> Callable[..., Any] | None:
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(folders):
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(None)
+
+
+def step(i: int) -> tuple[Vector, PointCertificate]:
+    """Crowded inputs, so that all rules and searches take part."""
+    rng = np.random.default_rng(i)
+    x = rng.integers(0, 24, 2) / 4 + np.array([0.0, i * 1e-6])
+    return x, certificate(label=int(rng.integers(3)), radius=float(rng.choice([0.0, 0.3, 0.6])))
+
+
+def is_interrupted(memory: CertificateMemory, i: int, moment: int, folders: tuple[str, ...]) -> bool:
+    """Settle step i, interrupted or not; then ask again, while the traceback of the interrupt is still held."""
+    x, point = step(i)
+    before = {entry.id: entry.answer for entry in memory.entries()}
+    held: BaseException | None = None
+    try:
+        with interrupted(moment, folders=folders):
+            memory.settle(x, point)
+    except KeyboardInterrupt as interrupt:
+        held = interrupt
+    stored = {entry.id: entry.answer for entry in memory.entries()}
+    assert len(stored) - len(before) in (0, 1)
+    assert {key: stored[key] for key in before} == before
+    again = memory.settle(x, certificate(label=9, radius=9.0) if len(stored) > len(before) else point)
+    answers: list[SettledCertificate] = [entry.answer for entry in memory.entries()]
+    assert again in answers
+    assert len(memory) == len(answers) == len(before) + 1
+    return held is not None
+
+
+def check_all_moments(memory: CertificateMemory, moments: Iterator[int], folders: tuple[str, ...]) -> int:
+    """Interrupt at each moment until one is past the end of settling; how many there were."""
+    for i, moment in enumerate(moments):
+        if not is_interrupted(memory, i, moment, folders):
+            break
+    assert list(memory.contradictions()) == []
+    return i
+
+
+def test_interrupted_at_every_line_of_ours(tmp_path: Path) -> None:
+    file = tmp_path / "memory.db"
+    with CertificateMemory.open(file, norm=2) as memory, CertificateMemory.open(file, norm=2) as other:
+        assert check_all_moments(memory, iter(range(1, 10_000)), (OURS,)) > 100
+        # A lock or a snapshot left behind would get in the way of another process.
+        other.settle(np.array([50.0, 50.0]), certificate(label=1, radius=1.0))
+        answers = [entry.answer for entry in memory.entries()]
+        assert [entry.answer for entry in other.entries()] == answers
+
+
+def test_interrupted_at_every_line_of_ours_in_process() -> None:
+    with CertificateMemory(norm=2) as memory:
+        assert check_all_moments(memory, iter(range(1, 10_000)), (OURS,)) > 100
+
+
+@pytest.mark.parametrize("is_durable", [False, True], ids=["in process", "file"])
+def test_interrupted_inside_sqlalchemy(tmp_path: Path, is_durable: bool) -> None:
+    with CertificateMemory(norm=2, path=tmp_path / "memory.db" if is_durable else None) as memory:
+        assert check_all_moments(memory, iter(range(1, 100_000, 17)), WITH_SQLALCHEMY) > 50
+
+
+def test_interrupted_with_another_writer(tmp_path: Path) -> None:
+    """While the traceback of an interrupt is held, another process writes; the next answer heeds it."""
+    file = tmp_path / "memory.db"
+    with CertificateMemory.open(file, norm=2) as memory, CertificateMemory.open(file, norm=2) as other:
+        for i in range(10_000):
+            x, beside = np.array([3.0 * i, 0.0]), np.array([3.0 * i + 0.5, 0.0])
+            held: BaseException | None = None
+            try:
+                with interrupted(1 + 3 * i, folders=WITH_SQLALCHEMY):
+                    memory.settle(x, certificate(label=0, radius=2.0))
+            except KeyboardInterrupt as interrupt:
+                held = interrupt
+            given = other.settle(beside, certificate(label=1, radius=1.0))
+            assert memory.settle(x, certificate(label=0, radius=2.0)).label == given.label
+            if held is None:
+                break
+        assert i > 50
+        assert list(memory.contradictions()) == []

@@ -1,0 +1,362 @@
+"""The file of a memory: what is stored comes back, what belongs to another is refused, nothing is half stored."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from sigmax.certificate import PointCertificate, SettledCertificate
+from sigmax.errors import InvalidInputError, MemoryRefusedError
+from sigmax.memory import CertificateMemory
+from sigmax.memory.balls import Vector
+
+certificate = partial(PointCertificate, sigma=0.25, p_lower=0.9, n=1_000, alpha=0.001, norm=2)
+Settle = Callable[[CertificateMemory], object]
+
+
+def at(position: float) -> Vector:
+    return np.array([position, 0.0])
+
+
+def run_sql(file: Path, statement: str) -> list[tuple[object, ...]]:
+    """Run a statement on the file with Python's own SQLite, past the ledger."""
+    with closing(sqlite3.connect(file)) as connection, connection:
+        return connection.execute(statement).fetchall()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A memory of 40 balls, of which two labels alternate along a line."""
+    file = tmp_path / "memory.db"
+    with CertificateMemory.open(file, norm=2, fingerprint="network") as memory:
+        for i in range(40):
+            memory.settle(at(2.0 * i), certificate(label=i % 2, radius=0.75))
+    return file
+
+
+def test_reopened_it_gives_the_same_entries_and_answers(tmp_path: Path) -> None:
+    file = tmp_path / "memory.db"
+    rng = np.random.default_rng(0)
+    inputs = rng.integers(0, 6, (300, 2)) / 2
+    points = [certificate(label=int(rng.integers(3)), radius=float(rng.choice([0.0, 0.4, 1.0]))) for _ in inputs]
+    with CertificateMemory.open(file, norm=2) as memory:
+        given = [memory.settle(x, point) for x, point in zip(inputs, points, strict=True)]
+        entries = [(entry.id, entry.x.tolist(), entry.answer) for entry in memory.entries()]
+    with CertificateMemory.open(str(file), norm=2) as memory:
+        assert len(memory) == len(entries)
+        assert [(entry.id, entry.x.tolist(), entry.answer) for entry in memory.entries()] == entries
+        assert [memory.lookup(x) for x in inputs] == given
+        other = certificate(label=7, radius=5.0)
+        assert [memory.settle(x, other) for x in inputs] == given
+
+
+def test_another_fingerprint_is_refused(file: Path) -> None:
+    with pytest.raises(MemoryRefusedError, match=r"fingerprint other.*got that of another \(network\); use another"):
+        CertificateMemory.open(file, norm=2, fingerprint="other")
+    with pytest.raises(MemoryRefusedError, match=r"fingerprint none.*got that of another \(network\)"):
+        CertificateMemory.open(file, norm=2)
+
+
+def test_another_norm_is_refused(file: Path) -> None:
+    with pytest.raises(MemoryRefusedError, match="expected a memory of l1 balls, got one of l2; use another file"):
+        CertificateMemory.open(file, norm=1, fingerprint="network")
+
+
+def test_another_format_is_refused(file: Path) -> None:
+    run_sql(file, "UPDATE memory SET format = 2")
+    with pytest.raises(MemoryRefusedError, match="expected memory format 1, got 2; use the version that wrote it"):
+        CertificateMemory.open(file, norm=2, fingerprint="network")
+
+
+def test_an_existing_memory_says_what_it_belongs_to(file: Path) -> None:
+    with CertificateMemory.existing(file) as memory:
+        assert (memory.norm, len(memory)) == (2, 40)
+        assert list(memory.contradictions()) == []
+
+
+def test_a_file_that_is_missing_or_empty_is_no_existing_memory(tmp_path: Path) -> None:
+    with pytest.raises(MemoryRefusedError, match=r"expected a memory file, got .*missing\.db; no such file"):
+        CertificateMemory.existing(tmp_path / "missing.db")
+    assert not (tmp_path / "missing.db").exists()
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(MemoryRefusedError, match="expected a memory file, got: no such table: memory"):
+        CertificateMemory.existing(tmp_path / "empty.db")
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("not a database\n" * 100)
+    with pytest.raises(MemoryRefusedError, match=r"notes\.txt: .*file is not a database"):
+        CertificateMemory.open(file, norm=2)
+    with pytest.raises(MemoryRefusedError, match=r"notes\.txt: .*file is not a database"):
+        CertificateMemory.existing(file)
+    assert file.read_text() == "not a database\n" * 100
+
+
+def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "users.db"
+    run_sql(file, "CREATE TABLE users (name)")
+    before = file.read_bytes()
+    with pytest.raises(MemoryRefusedError, match="got a database with the tables users; use another file"):
+        CertificateMemory.open(file, norm=2)
+    with pytest.raises(MemoryRefusedError, match="no such table: memory"):
+        CertificateMemory.existing(file)
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.95])
+def test_a_truncated_file_is_refused(file: Path, share: float) -> None:
+    os.truncate(file, int(share * file.stat().st_size))
+    with pytest.raises(MemoryRefusedError, match=r"malformed|not a database|expected an intact file"):
+        CertificateMemory.open(file, norm=2, fingerprint="network")
+
+
+def test_a_lost_entry_is_refused(file: Path) -> None:
+    run_sql(file, "DELETE FROM entries WHERE id = 7")
+    with pytest.raises(MemoryRefusedError, match="expected entries 1, 2, 3, … without gaps, got 8 in place of 7"):
+        CertificateMemory.existing(file)
+
+
+def test_contradictions_that_others_wrote_are_found(file: Path) -> None:
+    run_sql(file, "UPDATE entries SET radius = 1.5 WHERE id = 10")
+    run_sql(file, "UPDATE entries SET x = (SELECT x FROM entries WHERE id = 31) WHERE id = 34")
+    # Balls that only touch share no point.
+    run_sql(file, "UPDATE entries SET radius = 1.0 WHERE id IN (20, 21)")
+    progress: list[int] = []
+    with CertificateMemory.existing(file) as memory:
+        assert list(memory.contradictions(on_progress=progress.append)) == [(9, 10), (10, 11), (31, 34)]
+        assert sum(progress) == 40
+        with pytest.raises(MemoryRefusedError, match="got an input inside 2 of them that disagree; run `sigmax memory"):
+            memory.lookup(at(16.6))
+
+
+def test_contradictions_include_what_others_appended_since(file: Path) -> None:
+    with CertificateMemory.existing(file) as memory, CertificateMemory.existing(file) as other:
+        other.settle(at(100.0), certificate(label=0, radius=0.5))
+        other.settle(at(101.0), certificate(label=1, radius=0.5))
+        run_sql(file, "UPDATE entries SET radius = 0.6 WHERE id > 40")
+        assert list(memory.contradictions()) == [(41, 42)]
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MemoryRefusedError, match=r"expected a folder for the memory, got .*missing; make it first"):
+        CertificateMemory.open(tmp_path / "missing" / "memory.db", norm=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_no_memory(tmp_path: Path) -> None:
+    with pytest.raises(MemoryRefusedError, match="unable to open database file"):
+        CertificateMemory.open(tmp_path, norm=2)
+
+
+def test_a_url_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="this version keeps memories in SQLite files"):
+        CertificateMemory.open("postgresql://localhost/memory", norm=2)
+
+
+@pytest.mark.parametrize("name", [":memory:", "what?.db", "a%20b#c.db", "file:memory.db?mode=memory"])
+def test_any_file_name_is_a_file(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with CertificateMemory.open(name, norm=2) as memory:
+        memory.settle(at(0.0), certificate(label=1, radius=1.0))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    with CertificateMemory.existing(tmp_path / name) as memory:
+        assert len(memory) == 1
+
+
+def test_a_closed_memory_is_refused(file: Path) -> None:
+    for memory in (CertificateMemory.existing(file), CertificateMemory(norm=2)):
+        memory.close()
+        memory.close()
+        with pytest.raises(MemoryRefusedError, match="Connection is closed"):
+            memory.settle(at(0.0), certificate(label=1, radius=1.0))
+        with pytest.raises(MemoryRefusedError, match="Connection is closed"):
+            memory.lookup(at(0.0))
+
+
+def test_an_8_bit_image_takes_a_byte_a_pixel_and_is_stored_exactly(tmp_path: Path) -> None:
+    image = torch.arange(3 * 32 * 32).remainder(256).to(torch.uint8).reshape(3, 32, 32).float() / 255
+    with CertificateMemory.open(tmp_path / "memory.db", norm=2) as memory:
+        memory.settle(image, certificate(label=1, radius=1.0))
+        (entry,) = memory.entries()
+        assert entry.x.tolist() == image.double().ravel().tolist()
+    assert run_sql(tmp_path / "memory.db", "SELECT encoding, length(x) FROM entries") == [("u1/255", 3 * 32 * 32)]
+    assert run_sql(tmp_path / "memory.db", "SELECT shape FROM memory") == [("[3, 32, 32]",)]
+
+
+@pytest.mark.parametrize(
+    ("make", "encoding"),
+    [
+        (lambda x: x, "<f8"),
+        (lambda x: x.astype(np.float32), "<f4"),
+        (lambda x: x.astype(np.float16), "<f2"),
+        (lambda x: x.astype(">f8"), "<f8"),
+        (lambda x: x.T, "<f8"),
+        (lambda x: x * 1e300, "<f8"),
+        (lambda x: (x * 1e38).astype(np.float32), "<f4"),
+        (lambda x: np.round(x * 255) / 255, "<f8"),
+        (lambda x: np.ones_like(x, dtype=np.float32) * np.nextafter(np.float32(1.0), np.float32(0.0)), "<f4"),
+        (lambda x: np.full_like(x, 256.0 / 255.0, dtype=np.float32), "<f4"),
+        (lambda x: np.full_like(x, -1.0 / 255.0, dtype=np.float32), "<f4"),
+    ],
+)
+def test_any_input_is_stored_exactly(
+    tmp_path: Path, make: Callable[[Vector], NDArray[np.floating]], encoding: str
+) -> None:
+    x = make(np.random.default_rng(0).standard_normal((4, 5)))
+    with CertificateMemory.open(tmp_path / "memory.db", norm=2) as memory:
+        memory.settle(x, certificate(label=1, radius=1.0))
+    with CertificateMemory.existing(tmp_path / "memory.db") as memory:
+        (entry,) = memory.entries()
+        assert entry.x.tolist() == x.astype(np.float64).ravel().tolist()
+    assert run_sql(tmp_path / "memory.db", "SELECT encoding FROM entries") == [(encoding,)]
+
+
+def test_radii_are_stored_to_the_last_bit(tmp_path: Path) -> None:
+    radii = [0.1, 1 / 3, 5e-324, 1e-300, float(np.nextafter(1.0, 0.0))]
+    with CertificateMemory.open(tmp_path / "memory.db", norm=2) as memory:
+        for i, radius in enumerate(radii):
+            memory.settle(at(10.0 * i), certificate(label=i, radius=radius))
+    with CertificateMemory.existing(tmp_path / "memory.db") as memory:
+        assert [entry.answer.radius for entry in memory.entries()] == radii
+        assert [entry.answer.point for entry in memory.entries()] == [
+            certificate(label=i, radius=radius) for i, radius in enumerate(radii)
+        ]
+
+
+@pytest.fixture
+def racers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Settle], CertificateMemory]]:
+    """Makes a memory in whose way another process gets: between its search and its lock of the file."""
+    with ExitStack() as stack:
+
+        def race(step: Settle) -> CertificateMemory:
+            memory, other = (stack.enter_context(CertificateMemory.open(tmp_path / "m.db", norm=2)) for _ in range(2))
+            lock = memory._ledger.locked
+
+            def locked_late() -> AbstractContextManager[None]:
+                step(other)
+                return lock()
+
+            monkeypatch.setattr(memory._ledger, "locked", locked_late)
+            return memory
+
+        yield race
+
+
+def test_what_another_appends_during_the_search_cuts(racers: Callable[[Settle], CertificateMemory]) -> None:
+    memory = racers(lambda other: other.settle(at(3.0), certificate(label=0, radius=1.0)))
+    answer = memory.settle(at(0.0), certificate(label=1, radius=5.0))
+    assert (answer.label, answer.rule) == (1, "truncated")
+    assert answer.radius == pytest.approx(2.0, rel=1e-14)
+    assert [entry.answer.label for entry in memory.entries()] == [0, 1]
+    assert list(memory.contradictions()) == []
+
+
+def test_what_another_appends_during_the_search_is_inherited(racers: Callable[[Settle], CertificateMemory]) -> None:
+    memory = racers(lambda other: other.settle(at(3.0), certificate(label=0, radius=4.0)))
+    answer = memory.settle(at(0.0), certificate(label=1, radius=5.0))
+    assert (answer.label, answer.rule) == (0, "inherited")
+    assert answer.radius == pytest.approx(1.0, rel=1e-14)
+
+
+def test_the_same_input_by_another_during_the_search_is_answered_once(
+    racers: Callable[[Settle], CertificateMemory],
+) -> None:
+    memory = racers(lambda other: other.settle(at(0.0), certificate(label=0, radius=1.0)))
+    answer = memory.settle(at(0.0), certificate(label=1, radius=5.0))
+    assert (answer.label, answer.radius, answer.rule) == (0, 1.0, "kept")
+    assert len(memory) == 1
+
+
+def test_a_first_input_of_another_shape_does_not_slip_in(racers: Callable[[Settle], CertificateMemory]) -> None:
+    memory = racers(lambda other: other.settle(np.zeros((2, 3)), certificate(label=0, radius=1.0)))
+    with pytest.raises(InvalidInputError, match=r"expected an input of shape \(2, 3\)"):
+        memory.settle(np.ones((3, 2)), certificate(label=1, radius=1.0))
+    assert len(memory) == 1
+
+
+def fill(memory: CertificateMemory, answers: list[SettledCertificate]) -> None:
+    """Settle until the memory refuses."""
+    position = 1_000.0
+    while True:
+        answers.append(memory.settle(at(position), certificate(label=0, radius=0.5)))
+        position += 1.0
+
+
+def test_a_full_database_refuses_and_goes_on_when_there_is_room(file: Path) -> None:
+    with CertificateMemory.existing(file) as memory:
+        answers = [entry.answer for entry in memory.entries()]
+        sqlite = memory._ledger._connection.exec_driver_sql
+        sqlite(f"PRAGMA max_page_count = {sqlite('PRAGMA page_count').scalar_one()}")
+        with pytest.raises(MemoryRefusedError, match=r"memory\.db: .*full; no answer was given that is not stored"):
+            fill(memory, answers)
+        assert len(memory) == len(answers)
+        assert [entry.answer for entry in memory.entries()] == answers
+        refused = at(1_000.0 + len(answers) - 40)
+        assert memory.lookup(refused) is None
+        sqlite("PRAGMA max_page_count = 1073741823")
+        answers.append(memory.settle(refused, certificate(label=7, radius=0.5)))
+    with CertificateMemory.existing(file) as memory:
+        assert [entry.answer for entry in memory.entries()] == answers
+        assert list(memory.contradictions()) == []
+    assert run_sql(file, "PRAGMA integrity_check") == [("ok",)]
+
+
+LIMITED = """
+import json, os, resource, sys
+from functools import partial
+from pathlib import Path
+import numpy as np
+from sigmax.certificate import PointCertificate
+from sigmax.errors import MemoryRefusedError
+from sigmax.memory import CertificateMemory
+
+certificate = partial(PointCertificate, sigma=0.25, p_lower=0.9, n=1_000, alpha=0.001, norm=2)
+file, room = Path(sys.argv[1]), int(sys.argv[2])
+given, refusals = [], []
+with CertificateMemory.open(file, norm=2) as memory:
+    def settle(i):
+        x = np.full(64, 10.0 * i)
+        given.append((x[0], memory.settle(x, certificate(label=i % 3, radius=1.0)).radius))
+    for i in range(20):
+        settle(i)
+    written = max(path.stat().st_size for path in file.parent.iterdir())
+    resource.setrlimit(resource.RLIMIT_FSIZE, (written + room, resource.RLIM_INFINITY))
+    for i in range(20, 300):
+        try:
+            settle(i)
+        except MemoryRefusedError as error:
+            refusals.append(str(error))
+    assert len(memory) == len(given)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    for i in range(290, 310):
+        settle(i)
+    assert len(memory) == len(given)
+    print(json.dumps([given, refusals]))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits the size of files as only POSIX systems do")
+@pytest.mark.parametrize("room", [0, 30_000])
+def test_a_full_disk_refuses_and_goes_on_when_there_is_room(tmp_path: Path, room: int) -> None:
+    """A real failure of write(2) in the middle of a transaction, in a process of its own."""
+    file = tmp_path / "memory.db"
+    run = subprocess.run([sys.executable, "-c", LIMITED, file, str(room)], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    given, refusals = json.loads(run.stdout)
+    assert len(refusals) > 0
+    assert all("no answer was given that is not stored" in refusal for refusal in refusals)
+    with CertificateMemory.existing(file) as memory:
+        assert [[entry.x[0], entry.answer.radius] for entry in memory.entries()] == given
+        assert list(memory.contradictions()) == []
+    assert run_sql(file, "PRAGMA integrity_check") == [("ok",)]

@@ -1,0 +1,128 @@
+"""Any sequence of insertions, against the rules written out in plain Python with exact fractions."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sigmax.certificate import PointCertificate, SettledCertificate
+from sigmax.memory import CertificateMemory
+
+certificate = partial(PointCertificate, sigma=0.25, p_lower=0.9, n=1_000, alpha=0.001)
+
+Coordinates = tuple[float, ...]
+Step = tuple[Coordinates, int | None, float]
+
+# Few coordinates and radii, so that points repeat, balls touch and borders meet points.
+COORDINATES = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 0.1, 0.3])
+RADII = st.sampled_from([0.0, 0.25, 0.5, 0.7, 1.0, math.sqrt(2.0), 2.0])
+LABELS = st.sampled_from([0, 1, 2, 3, None])
+
+# What our radii may lose by rounding down, in examples whose distances are below 10.
+ROUNDING = Fraction(1, 10**13)
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> list[Step]:
+    dims = draw(st.integers(1, 4))
+    inputs = st.tuples(*[COORDINATES] * dims)
+    steps = draw(st.lists(st.tuples(inputs, LABELS, RADII), min_size=1, max_size=14))
+    return [(x, label, 0.0 if label is None else radius) for x, label, radius in steps]
+
+
+@dataclass(frozen=True)
+class Stored:
+    x: Coordinates
+    label: int
+    radius: Fraction
+    answer: SettledCertificate
+
+
+def power(x: Coordinates, y: Coordinates, norm: int) -> Fraction:
+    """The distance in l1, its square in l2: exact."""
+    return sum((abs(Fraction(a) - Fraction(b)) ** norm for a, b in zip(x, y, strict=True)), start=Fraction(0))
+
+
+def distance(x: Coordinates, y: Coordinates, norm: int) -> Fraction:
+    """The distance, in l2 rounded down by less than 2**-200."""
+    exact = power(x, y, norm)
+    if norm == 1:
+        return exact
+    shift = 2**200
+    return Fraction(math.isqrt(exact.numerator * exact.denominator * shift**2), exact.denominator * shift)
+
+
+def holds(entry: Stored, x: Coordinates, norm: int) -> bool:
+    """Whether x lies in the entry's open ball or is its centre."""
+    return x == entry.x or power(x, entry.x, norm) < entry.radius**norm
+
+
+def share_a_point(a: Stored, b: Stored, norm: int) -> bool:
+    return a.x == b.x or power(a.x, b.x, norm) < (a.radius + b.radius) ** norm
+
+
+@dataclass(frozen=True)
+class Expected:
+    label: int | None
+    radius: Fraction
+    rules: frozenset[str]  # several where exact arithmetic has a tie that rounding may break
+
+
+def expect(step: Step, entries: list[Stored], norm: int) -> Expected:
+    """The rules of the design, by brute force over all entries; the input is not one of them."""
+    x, label, reach = step[0], step[1], Fraction(step[2])
+    homes = [entry for entry in entries if holds(entry, x, norm)]
+    assert len({home.label for home in homes}) <= 1
+    depth = max((home.radius - distance(x, home.x, norm) for home in homes), default=None)
+    if label is None and depth is None:
+        return Expected(None, Fraction(0), frozenset({"abstained"}))
+    if depth is not None and label != homes[0].label:
+        inside = depth if label is None else min(reach, depth)
+        return Expected(homes[0].label, inside, frozenset({"inherited"}))
+    rooms = [distance(x, other.x, norm) - other.radius for other in entries if other.label != label]
+    room = min(rooms, default=reach + 1)
+    cut = min(reach, room)
+    rules = {"kept" if room >= reach else "truncated"}
+    if abs(room - reach) <= ROUNDING:
+        rules = {"kept", "truncated"}
+    if depth is not None and depth > cut:
+        rules = {"inherited"} if depth > cut + ROUNDING else rules | {"inherited"}
+    return Expected(label, max(cut, depth or Fraction(0)), frozenset(rules))
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@given(steps=crowds())
+@settings(max_examples=250, deadline=None)
+def test_every_answer_follows_the_rules_and_none_contradicts_another(norm: int, steps: list[Step]) -> None:
+    entries: list[Stored] = []
+    with CertificateMemory(norm=norm) as memory:
+        for step in steps:
+            x, label, radius = step
+            looked_up = memory.lookup(np.array(x))
+            answer = memory.settle(np.array(x), certificate(label=label, radius=radius, norm=norm))
+            known = next((entry for entry in entries if entry.x == x), None)
+            if known is not None:
+                assert answer == looked_up == known.answer
+                continue
+            expected = expect(step, entries, norm)
+            assert answer.label == expected.label
+            assert answer.rule in expected.rules
+            assert 0 <= max(expected.radius, Fraction(0)) - Fraction(answer.radius) <= ROUNDING
+            held = expect((x, None, 0.0), entries, norm)
+            if held.label is None:
+                assert looked_up is None
+            else:
+                assert looked_up is not None
+                assert (looked_up.label, looked_up.point, looked_up.rule) == (held.label, None, "inherited")
+                assert 0 <= held.radius - Fraction(looked_up.radius) <= ROUNDING
+            if answer.label is not None:
+                entries.append(Stored(x, answer.label, Fraction(answer.radius), answer))
+        assert [entry.answer for entry in memory.entries()] == [entry.answer for entry in entries]
+        assert list(memory.contradictions()) == []
+    for i, a in enumerate(entries):
+        assert not any(a.label != b.label and share_a_point(a, b, norm) for b in entries[:i])
