@@ -18,7 +18,7 @@ from sigmax.smoothed import Budget, SmoothedClassifier
 from sigmax.train import train_under_noise
 
 SIGMA, N, SEED = 0.12, 10_000, 0
-_EPOCHS, _STEPS, _EVERY = 40, 900, 3
+_EPOCHS, _STEPS, _EVERY = 40, 900, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

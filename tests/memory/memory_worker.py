@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.memory import CertificateMemory
+from sigmax.memory.balls import Vector
 
 certificate = partial(PointCertificate, sigma=0.25, p_lower=0.9, n=1_000, alpha=0.001, norm=2)
 
@@ -32,67 +33,50 @@ class BruteForce:
 
     def __init__(self, file: Path) -> None:
         self._connection = sqlite3.connect(file)
-        self.count = 0
         self.ids: dict[bytes, int] = {}
-        self.points = np.empty((1, DIMS))
-        self.labels = np.empty(1, dtype=np.int64)
-        self.radii = np.empty(1)
+        self._points = np.empty((DIMS, 100_000))  # contiguous along the entries: they are many, dimensions few
+        self._labels = np.empty(100_000, dtype=np.int64)
+        self._radii = np.empty(100_000)
 
     def read(self) -> None:
         """Take in what the file holds by now."""
         query = "SELECT id, label, radius, x FROM entries WHERE id > ? ORDER BY id"
-        for entry_id, label, radius, x in self._connection.execute(query, (self.count,)):
-            assert entry_id == self.count + 1, f"expected entry {self.count + 1}, got {entry_id}"
-            if self.count == len(self.labels):
-                self.points = np.resize(self.points, (2 * self.count, DIMS))
-                self.labels = np.resize(self.labels, 2 * self.count)
-                self.radii = np.resize(self.radii, 2 * self.count)
-            self.points[self.count] = np.frombuffer(x)
-            self.labels[self.count] = label
-            self.radii[self.count] = radius
+        for entry_id, label, radius, x in self._connection.execute(query, (len(self.ids),)):
             self.ids[x] = entry_id
-            self.count = entry_id
+            assert entry_id == len(self.ids), f"expected entry {len(self.ids)}, got {entry_id}"
+            self._points[:, entry_id - 1] = np.frombuffer(x)
+            self._labels[entry_id - 1], self._radii[entry_id - 1] = label, radius
 
-    def distances(self, x: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-        distances: NDArray[np.float64] = np.linalg.norm(self.points[:count] - x, axis=1)
-        return distances
-
-    def check(self, x: NDArray[np.float64], point: PointCertificate, answer: SettledCertificate, known: bool) -> None:
-        """That the answer is what the rules say of the entries before it."""
-        entry_id = self.ids.get(x.tobytes())
-        if entry_id is None:
-            assert answer.rule == "abstained", f"{answer} was given and not stored"
-            return
-        assert (answer.label, answer.radius) == (self.labels[entry_id - 1], self.radii[entry_id - 1])
-        if known:
-            return
-        before = slice(entry_id - 1)
-        distances, labels, radii = self.distances(x, entry_id - 1), self.labels[before], self.radii[before]
+    def check(self, x: Vector, point: PointCertificate, answer: SettledCertificate) -> None:
+        """That an answer which is new is what the rules say of the entries before it."""
+        entry_id = self.ids[x.tobytes()]
+        assert (answer.label, answer.radius) == (self._labels[entry_id - 1], self._radii[entry_id - 1])
+        distances, labels, radii = self._view(x, entry_id - 1)
         depths = np.where(distances < radii, radii - distances, -1.0)
         depth = float(depths.max(initial=-1.0))
-        if depth > 0.0 and labels[depths.argmax()] != point.label:
-            label = labels[depths.argmax()]
+        label = int(labels[depths.argmax()]) if depth > 0.0 else point.label
+        if label != point.label:
             radius = depth if point.label is None else min(point.radius, depth)
         else:
-            label = point.label
             room = float((distances - radii)[labels != label].min(initial=np.inf))
             radius = max(0.0, min(point.radius, room), depth)
         assert answer.label == label, f"expected label {label}, got {answer}"
         assert -1e-15 <= radius - answer.radius <= ROUNDING, f"expected radius {radius}, got {answer}"
 
+    def check_near(self, x: Vector, reach: float, near: NDArray[np.intp], count: int) -> None:
+        """That the search has found every entry whose ball meets or touches the ball around x."""
+        distances, _, radii = self._view(x, count)
+        is_missing = distances <= radii + reach
+        is_missing[near] = False
+        assert not is_missing.any(), f"expected {np.flatnonzero(is_missing)} to be near {x}, got {near}"
 
-def check_index(memory: CertificateMemory, everything: BruteForce, x: NDArray[np.float64], reach: float) -> None:
-    """That the index finds every entry whose ball meets or touches the ball around x."""
-    if memory._index is None:
-        assert everything.count == 0
-        return
-    count = len(memory)
-    near = memory._index.near(x, reach)
-    meets = np.flatnonzero(everything.distances(x, count) <= everything.radii[:count] + reach)
-    assert np.isin(meets, near).all(), f"expected {meets} to be near {x}, got {near}"
+    def _view(self, x: Vector, count: int) -> tuple[Vector, NDArray[np.int64], Vector]:
+        """Distances from x, labels and radii of the first so many entries."""
+        squares = ((self._points[:, :count] - x[:, None]) ** 2).sum(axis=0)
+        return np.sqrt(squares), self._labels[:count], self._radii[:count]
 
 
-def crowded(rng: np.random.Generator) -> tuple[NDArray[np.float64], PointCertificate]:
+def crowded(rng: np.random.Generator) -> tuple[Vector, PointCertificate]:
     """An input on a coarse grid: some repeat, and balls overlap and touch."""
     x = rng.integers(0, 48, DIMS).astype(np.float64) / 16
     label = int(rng.integers(5))
@@ -103,16 +87,19 @@ def crowded(rng: np.random.Generator) -> tuple[NDArray[np.float64], PointCertifi
 def settle(file: Path, seed: int, count: int, *, is_checked: bool) -> None:
     rng = np.random.default_rng(seed)
     with CertificateMemory.open(file, norm=2) as memory:
-        everything = BruteForce(file)
+        brute_force = BruteForce(file)
         for _ in range(count):
             x, point = crowded(rng)
-            known = x.tobytes() in everything.ids
             answer = memory.settle(x, point)
             print(json.dumps([x.tolist(), answer.label, answer.radius]), flush=True)
             if is_checked:
-                everything.read()
-                everything.check(x, point, answer, known)
-                check_index(memory, everything, x, point.radius)
+                is_new = x.tobytes() not in brute_force.ids
+                brute_force.read()
+                if answer.label is not None and is_new and answer.point == point:
+                    brute_force.check(x, point, answer)
+                if memory._index is not None:
+                    near = memory._index.near(x, point.radius)
+                    brute_force.check_near(x, point.radius, near, len(memory))
 
 
 def open_files() -> None:
