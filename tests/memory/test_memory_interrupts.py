@@ -115,7 +115,7 @@ def test_interrupted_with_another_writer(tmp_path: Path) -> None:
             x, beside = np.array([3.0 * i, 0.0]), np.array([3.0 * i + 0.5, 0.0])
             held: BaseException | None = None
             try:
-                with interrupted(1 + 3 * i, folders=WITH_SQLALCHEMY):
+                with interrupted(1 + 4 * i, folders=WITH_SQLALCHEMY):
                     memory.settle(x, certificate(label=0, radius=2.0))
             except KeyboardInterrupt as interrupt:
                 held = interrupt

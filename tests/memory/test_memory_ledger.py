@@ -130,6 +130,7 @@ def test_a_lost_entry_is_refused(file: Path) -> None:
 def test_contradictions_that_others_wrote_are_found(file: Path) -> None:
     run_sql(file, "UPDATE entries SET radius = 1.5 WHERE id = 10")
     run_sql(file, "UPDATE entries SET x = (SELECT x FROM entries WHERE id = 31) WHERE id = 34")
+    run_sql(file, "UPDATE entries SET radius = 0.0 WHERE id IN (31, 34)")
     # Balls that only touch share no point.
     run_sql(file, "UPDATE entries SET radius = 1.0 WHERE id IN (20, 21)")
     progress: list[int] = []

@@ -100,7 +100,7 @@ def test_two_processes_at_once_a_hundred_thousand_times(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="kills as only POSIX systems do")
 def test_killed_at_any_moment_nothing_given_is_lost(tmp_path: Path) -> None:
     rng = random.Random(0)
-    files = [tmp_path / f"{i}.db" for i in range(3)]
+    files = [tmp_path / f"{i}.db" for i in range(2)]
     outputs = [(file, file.with_name(f"{file.stem}-{side}.out")) for file in files for side in range(2)]
     workers = [start_worker(*place, seed=seed, count=1_000_000) for seed, place in enumerate(outputs)]
     while not all(output.stat().st_size for _, output in outputs):
@@ -108,7 +108,7 @@ def test_killed_at_any_moment_nothing_given_is_lost(tmp_path: Path) -> None:
         time.sleep(0.01)
     # Killed one by one, so that of the two on a file one is killed while the other goes on.
     for worker in rng.sample(workers, len(workers)):
-        time.sleep(rng.uniform(0.0, 0.3))
+        time.sleep(rng.uniform(0.0, 0.2))
         assert worker.poll() is None, "a worker ended by itself"
         worker.send_signal(signal.SIGKILL)
         worker.wait()

@@ -97,7 +97,7 @@ def expect(step: Step, entries: list[Stored], norm: int) -> Expected:
 
 @pytest.mark.parametrize("norm", [1, 2])
 @given(steps=crowds())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_answer_follows_the_rules_and_none_contradicts_another(norm: int, steps: list[Step]) -> None:
     entries: list[Stored] = []
     with CertificateMemory(norm=norm) as memory:
