@@ -5,6 +5,7 @@ import torch
 from sigmax import AscentSearch, CertificateMemory, Gaussian, SmoothedClassifier
 from sigmax.data import load_source
 from sigmax.models import build_network
+from sigmax.rounding import format_down
 from sigmax.train import train_under_noise
 
 
@@ -26,7 +27,7 @@ def main() -> None:
     for image, label, certificate in zip(inputs, test.labels[:8], certificates, strict=True):
         answer = memory.settle(image, certificate)
         said = "abstains" if answer.label is None else f"says {answer.label}"
-        print(f"{said} (it is {label}), sigma {answer.sigma:.3f}, radius {answer.radius:.3f}, {answer.rule}")
+        print(f"{said} (it is {label}), sigma {answer.sigma:.3f}, radius {format_down(answer.radius)}, {answer.rule}")
     memory.close()
 
 

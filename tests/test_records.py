@@ -79,6 +79,7 @@ def test_a_log_of_a_header_only_has_no_rows(tmp_path: Path) -> None:
         (HEADER + ROWS.replace("0.377", "x"), "expected numbers"),
         (HEADER + ROWS.replace("0.377", "-0.1"), "expected numbers"),
         (HEADER + ROWS.replace("0.377", "nan"), "expected numbers"),
+        (HEADER + ROWS.replace("0.377", "inf"), "expected numbers"),
     ],
 )
 def test_what_is_no_log_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
@@ -131,7 +132,33 @@ def test_a_run_is_continued_only_when_asked_and_only_with_its_settings(tmp_path:
     with pytest.raises(RecordError, match=r"seed=1 \(was None\)"):
         RunFolder(tmp_path, CONFIG | {"seed": 1}, resume=True)
     with RunFolder(tmp_path, CONFIG | {"notes": {"model": "there"}}, resume=True) as run:
-        assert run.rows == 1
+        assert run.check_rows([0, 5, 10]) == 1
+        assert run.check_rows([0]) == 1
+        with pytest.raises(RecordError, match=r"begin with the inputs 3, 6, 9, …, got 0; use the --skip"):
+            run.check_rows([3, 6, 9, 12])
+
+
+def test_a_run_that_failed_before_its_first_row_is_not_in_the_way(tmp_path: Path) -> None:
+    with RunFolder(tmp_path, CONFIG):
+        write(tmp_path / "memory.db", "of the failed run")
+    with RunFolder(tmp_path, CONFIG | {"n": 7}) as run:
+        assert run.rows == 0
+    assert json.loads((tmp_path / "config.json").read_text())["n"] == 7
+    assert not (tmp_path / "memory.db").exists()
+
+
+def test_a_memory_in_a_folder_without_a_run_is_left_alone(tmp_path: Path) -> None:
+    write(tmp_path / "memory.db", "somebody's")
+    with RunFolder(tmp_path, CONFIG):
+        assert (tmp_path / "memory.db").exists()
+
+
+def test_a_broken_row_is_refused_before_any_work(tmp_path: Path) -> None:
+    with RunFolder(tmp_path, CONFIG) as run:
+        run.append(format_row(0, 1, point(1, 0.5), None, 1.0))
+        run.append("\n")
+    with RunFolder(tmp_path, CONFIG, resume=True) as run, pytest.raises(RecordError, match="begin with the inputs"):
+        run.check_rows([0, 1, 2])
 
 
 @pytest.mark.parametrize("cut", range(1, 50, 6))
@@ -187,6 +214,7 @@ def test_a_broken_configuration_and_a_foreign_table_are_refused(tmp_path: Path) 
     lonely = tmp_path / "lonely"
     lonely.mkdir()
     write(lonely / "certificates.tsv", HEADER)
+    write(lonely / "certificates.tsv", "\t".join(COLUMNS) + "\n" + format_row(0, 1, point(1, 0.5), None, 1.0))
     with pytest.raises(RecordError, match=r"expected config\.json beside"):
         RunFolder(lonely, CONFIG)
     write(tmp_path / "file", "")

@@ -12,6 +12,7 @@ from sigmax import AscentSearch, GridSearch, SigmaSearch, SmoothedClassifier, Un
 from sigmax.errors import InvalidInputError, ModelError
 from sigmax.models import build_network
 from sigmax.sampling import Stage, random_stream, tile_size
+from sigmax.smoothed import Budget
 
 SEARCHES = [0.25, AscentSearch(initial=0.25, steps=5, pilot=50), AscentSearch.paper(initial=0.25, steps=5, samples=2)]
 
@@ -172,3 +173,53 @@ def test_public_names_are_lazy_but_all_there() -> None:
     assert "certify" in dir(sigmax.SmoothedClassifier)
     with pytest.raises(AttributeError, match="no attribute"):
         _ = sigmax.nothing
+
+
+def test_skipped_certificates_leave_the_others_as_they_are() -> None:
+    # Two rows of one tiny linear layer may differ in the last bits: the group must stay together.
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(10, 10), nn.Tanh(), nn.Linear(10, 10)).eval()
+    search = AscentSearch(initial=0.25, steps=60, step_size=1e-3, pilot=0)
+    smoothed, x = SmoothedClassifier(model, num_classes=10, sigma=search), torch.rand(40, 10)
+    for n in (100, 20_000):
+        whole = smoothed.certify(x, n=n)
+        for skip in (1, 5, 16, 39, 40):
+            assert list(smoothed.certify_each(x, Budget(n=n), skip=skip)) == whole[skip:]
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_a_search_works_where_gradients_are_off(context: Any) -> None:
+    smoothed = SmoothedClassifier(network(), num_classes=10, sigma=AscentSearch(initial=0.25, steps=3, pilot=10))
+    x = torch.rand(2, 1, 8, 8)
+    expected = smoothed.certify(x, n=50)
+    with context():
+        assert smoothed.certify(x, n=50) == expected
+        assert smoothed.certify(x.clone(), n=50) == expected
+
+
+def test_a_model_that_keeps_tensors_between_calls_can_be_searched() -> None:
+    class Grid(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(64, 3))
+            self.grid: Tensor | None = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.grid is None:
+                self.grid = torch.linspace(0, 1, 64)
+            return (x * self.grid) @ self.weight
+
+    search = AscentSearch(initial=0.25, steps=3, pilot=10)
+    (certificate,) = SmoothedClassifier(Grid().eval(), num_classes=3, sigma=search).certify(torch.rand(1, 64), n=50)
+    assert certificate.n == 50
+
+
+def test_indices_may_be_numpy_integers_and_inputs_may_be_none() -> None:
+    smoothed = SmoothedClassifier(HalfSpace(4).eval(), num_classes=2, sigma=0.25)
+    assert smoothed.certify(torch.zeros(2, 4), n=10, indices=list(np.arange(2))) == smoothed.certify(
+        torch.zeros(2, 4), n=10
+    )
+    assert smoothed.certify(torch.zeros(0, 4), n=10) == []
+    assert smoothed.predict(torch.zeros(0, 4), n=10) == []
+    with pytest.raises(InvalidInputError, match="at least one number"):
+        smoothed.certify(torch.zeros(2, 0), n=10)

@@ -1,14 +1,16 @@
 """The whole way in a minute: train on digits, certify with one sigma and with its own sigma for each input."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from sigmax.data import ImageSource, load_source
+from sigmax.data import load_source
 from sigmax.engine import Tracker, certify_source
-from sigmax.models import ModelCard, build_network, save_model
+from sigmax.models import ModelCard, build_network, load_model, save_model
 from sigmax.models.checkpoint import MODEL_FILE
 from sigmax.noise import Gaussian
 from sigmax.records import CertificateTable
@@ -33,7 +35,7 @@ class DemoResult:
 def run_demo(out: Path, track: Tracker) -> DemoResult:
     """Train, certify twice, and draw; all of it goes into the folder `out`."""
     source = load_source("digits", split="test")
-    network = _train(out / MODEL_FILE, source, track)
+    network = _model(out / MODEL_FILE, track)
     indices = list(range(0, len(source), _EVERY))
     searches: dict[str, SigmaSearch] = {
         "fixed": FixedSigma(SIGMA),
@@ -56,7 +58,14 @@ def run_demo(out: Path, track: Tracker) -> DemoResult:
     return DemoResult(fixed=fixed, per_input=per_input, picture=picture)
 
 
-def _train(path: Path, source: ImageSource, track: Tracker) -> torch.nn.Module:
+def _model(path: Path, track: Tracker) -> Callable[[Tensor], Tensor]:
+    """The network of this folder; trained first where there is none yet."""
+    if not path.exists():
+        _train(path, track)
+    return load_model(str(path)).model
+
+
+def _train(path: Path, track: Tracker) -> None:
     data = load_source("digits", split="train")
     torch.manual_seed(SEED)
     network = build_network("digits-cnn", num_classes=len(data.class_names), in_channels=data.shape[0])
@@ -76,13 +85,12 @@ def _train(path: Path, source: ImageSource, track: Tracker) -> torch.nn.Module:
     card = ModelCard(
         arch="digits-cnn",
         num_classes=len(data.class_names),
-        input_shape=source.shape,
+        input_shape=data.shape,
         class_names=data.class_names,
         sigma=SIGMA,
         noise=Gaussian.name,
     )
     save_model(path, network, card)
-    return network
 
 
 def _telling_rows(table: CertificateTable) -> list[int]:

@@ -18,7 +18,7 @@ from sigmax.rounding import round_down
 class SmoothingDistribution(ABC):
     """Additive noise sigma * eps, with eps drawn independently of sigma (the reparameterisation trick)."""
 
-    name: ClassVar[str]
+    name: ClassVar[str]  # tells it from all others; names the parameters if it has any beside sigma
     norm: ClassVar[int]  # the norm of the balls it certifies
 
     @abstractmethod

@@ -5,6 +5,7 @@ The first six columns of a table are those that the field's scripts read; abstai
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +25,7 @@ NOTES = "notes"  # the part of a configuration that tells people more and decide
 ABSTAIN = -1
 COLUMNS = (
     *("idx", "label", "predict", "radius", "correct", "time"),
-    *("sigma", "p_lower", "point_predict", "point_radius", "rule", "n", "alpha", "norm"),
+    *("sigma", "p_lower", "point_predict", "point_radius", "point_sigma", "rule", "n", "alpha", "norm"),
 )
 _REQUIRED = ("idx", "label", "predict", "radius")
 
@@ -49,6 +50,7 @@ def format_row(
         point.p_lower,
         _number(point.label),
         point.radius,
+        point.sigma,
         settled.rule if settled else "point",
         point.n,
         point.alpha,
@@ -139,8 +141,9 @@ def _is_cut_off(text: str, last: list[str], header: list[str]) -> bool:
 
 def _radii(column: list[str]) -> NDArray[np.float64]:
     radii = np.array(column, dtype=np.float64)
-    if not (radii >= 0).all():
-        raise ValueError(f"radius {column[int((~(radii >= 0)).argmax())]!r}")
+    is_radius = (radii >= 0) & np.isfinite(radii)
+    if not is_radius.all():
+        raise ValueError(f"radius {column[int((~is_radius).argmax())]!r}")
     return radii
 
 
@@ -175,8 +178,11 @@ class RunFolder:
         except OSError as error:
             raise RecordError(f"expected a folder for the run, got {path}: {error}") from error
         try:
-            self._open_config(config, resume)
             self.rows = self._open_table()
+            self._open_config(config, resume)
+        except OSError as error:
+            self._lock.release()
+            raise RecordError(f"expected to read and write {path}, got: {error}") from error
         except BaseException:
             self._lock.release()
             raise
@@ -194,6 +200,16 @@ class RunFolder:
         """The certificate table."""
         return self.path / TABLE
 
+    def check_rows(self, indices: Sequence[int]) -> int:
+        """How many rows there are, all of them of these inputs in this order; refuse any others."""
+        found = read_table(self.path).idx.tolist() if self.rows else []
+        if len(found) != self.rows or found[: len(indices)] != list(indices)[: len(found)]:
+            raise RecordError(
+                f"expected {self.table} to begin with the inputs {_few(indices)}, got {_few(found)}; "
+                "use the --skip it was begun with, or choose another folder"
+            )
+        return self.rows
+
     def append(self, line: str) -> None:
         """Append one line of the table, durably."""
         try:
@@ -209,23 +225,23 @@ class RunFolder:
 
     def _open_config(self, config: dict[str, Any], resume: bool) -> None:
         path = self.path / CONFIG
-        text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-        if not path.exists():
-            if self.table.exists():
-                raise RecordError(f"expected {CONFIG} beside {self.table}, got none; choose another folder")
-            try:
-                write_atomically(path, text.encode())
-            except OSError as error:
-                raise RecordError(f"expected room to write {path}, got: {error}") from error
-            return
+        content = (json.dumps(config, indent=2, sort_keys=True) + "\n").encode()
+        if not path.exists() and self.rows:
+            raise RecordError(f"expected {CONFIG} beside {self.table}, got none; choose another folder")
         try:
-            old = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
+            old = json.loads(path.read_text()) if path.exists() else None
+        except ValueError as error:
             raise RecordError(f"{path}: expected the configuration of a run, got: {error}") from error
-        if not resume:
+        compared = sorted({*(old or {}), *config} - {NOTES})
+        changed = [key for key in compared if old is not None and old.get(key) != config.get(key)]
+        if old is None or (changed and not self.rows):
+            # A run that failed before its first row is not in the way of the corrected one; nor is its memory.
+            for leftover in self.path.glob(f"{MEMORY}*") if old is not None else ():
+                leftover.unlink()
+            write_atomically(path, content)
+            return
+        if self.rows and not resume:
             raise RecordError(f"expected a new folder, got {self.path} with a run in it; add --resume to continue it")
-        keys = sorted({*old, *config} - {NOTES})
-        changed = [key for key in keys if old.get(key) != config.get(key)]
         if changed:
             differences = ", ".join(f"{key}={config.get(key)!r} (was {old.get(key)!r})" for key in changed)
             raise RecordError(
@@ -246,3 +262,8 @@ class RunFolder:
                 file.truncate(len(whole))
                 os.fsync(file.fileno())
         return whole.count(b"\n") - 1
+
+
+def _few(indices: Sequence[int]) -> str:
+    shown = ", ".join(str(index) for index in indices[:3])
+    return f"{shown}, …" if len(indices) > 3 else shown or "none"

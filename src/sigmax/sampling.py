@@ -30,6 +30,7 @@ class Stage(IntEnum):
 
 _STAGES = 8  # room for stages to come without moving the streams of today
 _MASK = 2**32 - 1
+INDICES = 2**32 // _STAGES  # how many inputs have streams of their own
 
 
 def random_stream(seed: int, index: int, stage: Stage, device: torch.device) -> torch.Generator:
@@ -38,9 +39,9 @@ def random_stream(seed: int, index: int, stage: Stage, device: torch.device) -> 
     The CPU generator looks only at the low 32 bits of its seed, where hashing would collide now and
     then (10,000 inputs: one chance in ten). So the low bits are a bijection of (index, stage).
     """
-    if not 0 <= index < 2**32 // _STAGES:
-        raise InvalidInputError(f"expected an input index in [0, {2**32 // _STAGES}), got index={index}")
-    key = int.from_bytes(blake2b(seed.to_bytes(16, "little", signed=True), digest_size=8).digest(), "little")
+    if not 0 <= index < INDICES:
+        raise InvalidInputError(f"expected an input index in [0, {INDICES}), got index={index}")
+    key = int.from_bytes(blake2b(int(seed).to_bytes(16, "little", signed=True), digest_size=8).digest(), "little")
     low = _mix((index * _STAGES + stage + key) & _MASK)
     return torch.Generator(device).manual_seed((key >> 32 << 32 | low) - 2**63)
 
@@ -96,7 +97,7 @@ def count_classes(
     rows = -(-batch_size // tile) * tile
     classes = classifier.num_classes
     counts = torch.zeros(len(x) * classes, dtype=torch.int64)
-    with torch.inference_mode():
+    with torch.no_grad():
         batch = x[:1].repeat(rows, *[1] * (x.ndim - 1))  # rows *dims; finite also where never filled
         owner = torch.empty(rows, dtype=torch.int64)  # which input a row belongs to; -1: nobody's
 

@@ -35,6 +35,8 @@ class Budget:
         check_alpha(self.alpha)
         if self.n < 1 or self.n0 < 1:
             raise InvalidInputError(f"expected n >= 1 and n0 >= 1, got n={self.n}, n0={self.n0}")
+        if not -(2**63) <= self.seed < 2**63:
+            raise InvalidInputError(f"expected a seed of 64 bits, got seed={self.seed}")
 
 
 @final
@@ -103,7 +105,8 @@ class SmoothedClassifier:
             alpha: Failure probability.
             seed: Seeds all noise, together with the index of an input and the stage.
             indices: The index of each input in its data set; by default 0, 1, 2, … An input certified
-                under the same index and seed gets the same answer in whatever batch it comes.
+                under the same index and seed gets the same noise in whatever batch it comes, and the
+                same answer as far as the model gives a row the same bits in every place of a batch.
             on_progress: Called with the number of forward passes done since the last call.
         """
         budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed)
@@ -115,11 +118,15 @@ class SmoothedClassifier:
         budget: Budget,
         *,
         indices: Sequence[int] | None = None,
+        skip: int = 0,
         on_progress: Progress | None = None,
     ) -> Iterator[PointCertificate]:
-        """Like `certify`, giving each certificate as soon as it is known."""
+        """Like `certify`, giving each certificate as soon as it is known, but for the first `skip`.
+
+        Those are not estimated again; where they share a search with others, they take part in it.
+        """
         x, indices = self._checked(x, indices)
-        return self._certificates(_Job(x, indices, budget, on_progress))
+        return self._certificates(_Job(x, indices, budget, on_progress), skip)
 
     def predict(
         self,
@@ -149,8 +156,11 @@ class SmoothedClassifier:
                 answers.append(leader if is_clear and is_kept else None)
         return answers
 
-    def _certificates(self, whole: "_Job") -> Iterator[PointCertificate]:
+    def _certificates(self, whole: "_Job", skip: int) -> Iterator[PointCertificate]:
         for job in whole.split(max(_GROUP, self._group(whole))):
+            if skip >= len(job.x):
+                skip -= len(job.x)
+                continue
             label = self._preselected(job)
             sigma = self._sigma(job, label)
             if label is None:
@@ -158,10 +168,15 @@ class SmoothedClassifier:
             few = self._group(job)
             parts = zip(job.split(few), torch.split(sigma, few), torch.split(label, few), strict=True)
             for part, levels, answers in parts:
+                if skip >= len(part.x):
+                    skip -= len(part.x)
+                    continue
                 # Fresh stream: reusing the samples of search or selection would void the bound.
                 counts = self._counts(part, levels, Stage.ESTIMATION, job.budget.n)
-                for row, answer, level in zip(counts, answers.tolist(), levels.tolist(), strict=True):
+                rows = list(zip(counts, answers.tolist(), levels.tolist(), strict=True))
+                for row, answer, level in rows[skip:]:
                     yield self._certificate(answer, int(row[answer]), level, job.budget)
+                skip = 0
 
     def _certificate(self, label: int, hits: int, sigma: float, budget: Budget) -> PointCertificate:
         p_lower = clopper_pearson_lower(hits, budget.n, alpha=budget.alpha)
@@ -203,7 +218,8 @@ class SmoothedClassifier:
         for index, level in zip(job.indices, sigma.tolist(), strict=True):
             if not 0.0 < level < float("inf"):
                 raise InvalidInputError(
-                    f"expected sigma > 0 for every input, got sigma[{index}]={level}; lower step_size or set bounds"
+                    f"expected sigma > 0 for every input, got sigma[{index}]={level}; "
+                    "lower the step size, set bounds, or use --search ascent"
                 )
         return sigma
 
@@ -227,7 +243,10 @@ class SmoothedClassifier:
 
     def _group(self, job: "_Job") -> int:
         """Inputs to sample together so that padding the last batch costs at most a sixteenth."""
-        return max(1, -(-16 * self._rows(job.x) // job.budget.n)) if len(job.x) else 1
+        if not len(job.x):
+            return 1
+        most = max(1, 2**22 // self.classifier.num_classes)  # bounds the table of counts
+        return min(most, max(1, -(-16 * self._rows(job.x) // job.budget.n)))
 
     def _checked(self, x: Tensor, indices: Sequence[int] | None) -> tuple[Tensor, tuple[int, ...]]:
         self.classifier.check_fixed()
@@ -236,7 +255,9 @@ class SmoothedClassifier:
             raise InvalidInputError(
                 f"expected a floating-point tensor (batch, …), got {got}; divide 8-bit images by 255"
             )
-        indices = tuple(range(len(x))) if indices is None else tuple(indices)
+        if x[:1].numel() == 0 and len(x):
+            raise InvalidInputError(f"expected inputs with at least one number each, got shape {tuple(x.shape)}")
+        indices = tuple(range(len(x))) if indices is None else tuple(int(index) for index in indices)
         if len(indices) != len(x):
             raise InvalidInputError(f"expected one index per input, got {len(indices)} for {len(x)} inputs")
         is_finite = torch.isfinite(x).flatten(1).all(dim=1)

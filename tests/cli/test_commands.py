@@ -63,7 +63,7 @@ def test_fixed_certification_writes_a_table_that_show_reads(run: Run, digits_mod
     assert code == 0
     assert "certified accuracy" in out
     assert [row[0] for row in columns(tmp_path / "run")[1:]] == [str(3 * i) for i in range(12)]
-    assert {row[9] for row in columns(tmp_path / "run")[1:]} == {"point"}
+    assert {row[10] for row in columns(tmp_path / "run")[1:]} == {"point"}
     assert not (tmp_path / "run" / "memory.db").exists()
     code, out, _ = run("show", tmp_path / "run", "--radii", "0,0.1,5", "--json")
     (summary,) = json.loads(out)
@@ -80,7 +80,7 @@ def test_per_input_certification_goes_through_a_memory(
     code, _, _ = certify(run, digits_model, tmp_path / "run", "--search", search, "--steps", 4, "--norm", norm)
     assert code == 0
     rows = columns(tmp_path / "run")
-    assert {row[9] for row in rows[1:]} <= {"kept", "truncated", "inherited", "abstained"}
+    assert {row[10] for row in rows[1:]} <= {"kept", "truncated", "inherited", "abstained"}
     assert len({row[5] for row in rows[1:]}) > 1  # sigmas
     code, out, _ = run("memory", "check", tmp_path / "run" / "memory.db", "--json")
     assert code == 0
@@ -97,6 +97,14 @@ def test_resume_gives_the_same_table_and_refuses_other_settings(run: Run, digits
     assert certify(run, digits_model, tmp_path / "cut", *options)[0] == 2
     assert certify(run, digits_model, tmp_path / "cut", *options, "--resume")[0] == 0
     assert columns(tmp_path / "cut") == columns(tmp_path / "whole")
+    # A longer --max goes on where the shorter one ended.
+    longer = ("certify", digits_model, "--n", 500, "--skip", 3, "--out", tmp_path / "cut", *options, "--resume")
+    assert run(*longer, "--max", 14)[0] == 0
+    assert columns(tmp_path / "cut")[:13] == columns(tmp_path / "whole")
+    assert len(columns(tmp_path / "cut")) == 15
+    code, _, err = run(*longer[:5], 2, *longer[6:], "--max", 14)
+    assert code == 2
+    assert "use the --skip it was begun with" in err
     code, _, err = certify(run, digits_model, tmp_path / "cut", *options, "--resume", "--seed", 1)
     assert code == 2
     assert "seed=1 (was 0)" in err
@@ -188,6 +196,8 @@ ERRORS = [
     (["--n0", "0"], "n0 >= 1"),
     (["--skip", "0"], "--skip >= 1"),
     (["--batch", "0"], "batch_size >= 1"),
+    (["--device", "nonsense"], "expected a device that is here"),
+    (["--seed", "99999999999999999999"], "64 bits"),
     (["--data", "nonsense"], "expected one of digits"),
     (["--data", "cifar10:/nonexistent"], "unpack the official archive"),
     (["--memory", "/nonexistent/m.db"], "expected a folder for the memory"),
@@ -246,3 +256,31 @@ def test_nan_pixels_are_refused_and_what_was_done_is_kept(run: Run, digits_model
     assert code == 2
     assert "input 80" in err
     assert len(columns(tmp_path / "run")) == 1 + 64  # the block before it
+
+
+def test_a_run_is_not_resumed_with_other_images(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    for name, seed in (("a", 0), ("b", 1)):
+        images = np.random.default_rng(seed).integers(0, 255, (4, 1, 8, 8), dtype=np.uint8)
+        np.savez(tmp_path / f"{name}.npz", images=images, labels=np.arange(4))
+    arguments = ("--n", 20, "--out", tmp_path / "run")
+    assert run("certify", digits_model, "--data", f"arrays:{tmp_path}/a.npz", *arguments)[0] == 0
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "a.npz").rename(tmp_path / "moved" / "a.npz")
+    assert run("certify", digits_model, "--data", f"arrays:{tmp_path}/moved/a.npz", *arguments, "--resume")[0] == 0
+    code, _, err = run("certify", digits_model, "--data", f"arrays:{tmp_path}/b.npz", *arguments, "--resume")
+    assert code == 2
+    assert "data=" in err
+
+
+def test_the_noise_of_an_image_does_not_depend_on_its_place(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    source = load_source("digits")
+    for i in range(3):
+        Image.fromarray((source.images([i])[0, 0] * 255).round().astype(np.uint8)).save(tmp_path / f"{i}.png")
+    options = ("--json", "--n", 200)
+    several = json.loads(run("predict", digits_model, *(tmp_path / f"{i}.png" for i in (2, 0, 1)), *options)[1])
+    alone = json.loads(run("predict", digits_model, tmp_path / "0.png", *options, "--memory", tmp_path / "m.db")[1])
+    assert several[1]["label"] == alone[0]["label"]
+    again = run(
+        "predict", digits_model, *(tmp_path / f"{i}.png" for i in (1, 0)), *options, "--memory", tmp_path / "n.db"
+    )
+    assert json.loads(again[1])[1]["radius"] == alone[0]["radius"]

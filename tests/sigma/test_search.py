@@ -195,6 +195,8 @@ def test_a_search_of_ones_own_takes_one_small_class() -> None:
         plane.at_distance(torch.tensor([0.3])), n=1000
     )
     assert (certificate.label, certificate.sigma) == (1, 0.25)
+    # Its settings identify it, so that a run with it can be resumed.
+    assert repr(Halved()) == "Halved(initial=0.5, fixes_class=False)"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """`sigmax certify` and `sigmax predict`."""
 
 import json
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -143,6 +145,7 @@ def predict(
 
     from sigmax.data.folder import read_image
     from sigmax.memory import CertificateMemory
+    from sigmax.sampling import INDICES
 
     loaded = load(model, arch, normalize, device)
     chosen = make_search(loaded, sigma, per_input, search, steps, search_samples)
@@ -153,13 +156,17 @@ def predict(
         if shape and image.shape != shape:
             raise InvalidInputError(f"{path}: expected an image of shape {shape}, got {image.shape}; resize it")
     names = loaded.card.class_names if loaded.card else ()
-    settled = (
-        CertificateMemory.open(memory, norm=smoothed.noise.norm, fingerprint=smoothed.fingerprint) if memory else None
-    )
     answers: list[_Answer] = []
-    with track("predicting", len(images) * (n0 + n + chosen.cost())) as advance:
-        for index, (path, image) in enumerate(zip(images, pixels, strict=True)):
+    with ExitStack() as stack:
+        settled = None
+        if memory is not None:
+            opened = CertificateMemory.open(memory, norm=smoothed.noise.norm, fingerprint=smoothed.fingerprint)
+            settled = stack.enter_context(opened)
+        advance = stack.enter_context(track("predicting", len(images) * (n0 + n + chosen.cost())))
+        for path, image in zip(images, pixels, strict=True):
             x = torch.from_numpy(image)
+            # An image names its own noise, so that its answer does not depend on what is asked beside it.
+            index = int.from_bytes(blake2b(image.tobytes(), digest_size=4).digest(), "little") % INDICES
             sampling: dict[str, Any] = {"n0": n0, "n": n, "alpha": alpha, "seed": seed, "indices": [index]}
             if settled is None:
                 (label,) = smoothed.predict(x[None], **sampling, on_progress=advance)
@@ -170,8 +177,6 @@ def predict(
                 (point,) = smoothed.certify(x[None], **sampling, on_progress=advance)
                 answer = settled.settle(x, point)
             answers.append(_Answer(image=str(path), label=answer.label, radius=answer.radius, rule=answer.rule))
-    if settled is not None:
-        settled.close()
     if as_json:
         out_console.print_json(json.dumps([asdict(answer) for answer in answers]))
         return

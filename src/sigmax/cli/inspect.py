@@ -21,7 +21,7 @@ def demo(
     """
     from sigmax.demo import run_demo
 
-    with resumable("sigmax demo"):
+    with resumable(f"sigmax demo --out {out}"):
         result = run_demo(out, track)
     tables = [("one sigma for all", result.fixed), ("own sigma for each", result.per_input)]
     print_tables(tables, radii=None, as_json=as_json)

@@ -81,9 +81,15 @@ def load(model: str, arch: str | None, normalize: str | None, device: str | None
 
     loaded = load_model(model, arch=arch, normalize=normalize)
     if isinstance(loaded.model, torch.nn.Module):
-        place = torch.device(device) if device else torch.accelerator.current_accelerator(check_available=True)
-        if place is not None:
-            loaded.model.to(place)
+        try:
+            place = torch.device(device) if device else torch.accelerator.current_accelerator(check_available=True)
+            if place is not None:
+                loaded.model.to(place)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise InvalidInputError(f"expected a device that is here, got device={device}: {reason}") from error
+    elif device:
+        raise InvalidInputError(f"expected no --device for a model that is no torch.nn.Module, got device={device}")
     return loaded
 
 
@@ -105,7 +111,9 @@ def make_search(
         return FixedSigma(initial)
     if search is Search.GRID:
         # A step of the ascent is a forward and a backward pass: two evaluations, as the paper counts.
-        return GridSearch(initial=initial, evaluations=2 * steps * samples, samples=samples)
+        return GridSearch(
+            initial=initial, evaluations=2 * steps * samples, samples=samples, upper=max(1.0, 2 * initial)
+        )
     if search is Search.ASCENT_PAPER:
         return AscentSearch.paper(initial=initial, steps=steps, samples=samples)
     return AscentSearch(initial=initial, steps=steps, samples=samples)

@@ -51,10 +51,7 @@ def certify_source(
         notes: What else to write into the configuration, for people.
     """
     config: dict[str, Any] = {
-        "data": source.name.partition(":")[0],
-        "labels": sha256(source.labels[list(indices)].tobytes()).hexdigest()[:16],
-        "indices": sha256(repr(list(indices)).encode()).hexdigest()[:16],
-        "inputs": len(indices),
+        "data": _digest(source),
         "search": repr(smoothed.search),
         "noise": smoothed.noise.name,
         "n0": budget.n0,
@@ -62,6 +59,7 @@ def certify_source(
         "alpha": budget.alpha,
         "seed": budget.seed,
         "batch": smoothed.batch_size,
+        "device": smoothed.classifier.device.type,  # other kinds of device draw other noise
         "fingerprint": smoothed.fingerprint,
         "memory": str(memory) if memory else None,
         NOTES: notes or {},
@@ -70,13 +68,21 @@ def certify_source(
         # A memory that is refused must not leave a run folder behind, so it comes first.
         settler = stack.enter_context(_open_memory(memory, smoothed)) if memory else None
         run = stack.enter_context(RunFolder(out, config, resume=resume))
+        done = run.check_rows(indices)
         if settler is None and smoothed.search.is_per_input:
             settler = stack.enter_context(_open_memory(run.path / MEMORY, smoothed))
-        left = list(indices)[run.rows :]
-        work = len(left) * (budget.n0 + budget.n + smoothed.search.cost())
-        advance = stack.enter_context(track(f"certifying {len(left)} inputs", work))
-        _append_rows(smoothed, source, left, run, settler, budget, advance)
+        left = max(0, len(indices) - done)
+        work = left * (budget.n0 + budget.n + smoothed.search.cost())
+        advance = stack.enter_context(track(f"certifying {left} inputs", work))
+        _append_rows(smoothed, source, indices, done, run, settler, budget, advance)
     return read_table(out)
+
+
+def _digest(source: ImageSource) -> str:
+    """What tells a data set from another: its labels, its shape, its first and its last image."""
+    digest = sha256(f"{source.shape} {len(source)}".encode() + source.labels.tobytes())
+    digest.update(source.images([0, len(source) - 1]).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _open_memory(path: Path, smoothed: SmoothedClassifier) -> CertificateMemory:
@@ -87,19 +93,25 @@ def _append_rows(
     smoothed: SmoothedClassifier,
     source: ImageSource,
     indices: Sequence[int],
+    done: int,
     run: RunFolder,
     memory: CertificateMemory | None,
     budget: Budget,
     advance: Progress,
 ) -> None:
-    """Certify, settle, record: killed in between, the next run asks the memory again and gets the same answer."""
-    for start in range(0, len(indices), _BLOCK):
-        block = indices[start : start + _BLOCK]
+    """Certify, settle, record: killed in between, the next run asks the memory again and gets the same answer.
+
+    A resumed run takes the same blocks as one that was never interrupted, because the last bits of a
+    network may depend on the place of an input in its batch.
+    """
+    for start in range(done // _BLOCK * _BLOCK, len(indices), _BLOCK):
+        block, skip = indices[start : start + _BLOCK], max(0, done - start)
+        if skip >= len(block):
+            continue
         x = torch.from_numpy(source.images(block))
+        points = smoothed.certify_each(x, budget, indices=block, skip=skip, on_progress=advance)
         began = time.perf_counter()
-        for index, image, point in zip(
-            block, x, smoothed.certify_each(x, budget, indices=block, on_progress=advance), strict=True
-        ):
+        for index, image, point in zip(block[skip:], x[skip:], points, strict=True):
             settled = memory.settle(image, point) if memory is not None else None
             now = time.perf_counter()
             run.append(format_row(index, int(source.labels[index]), point, settled, now - began))

@@ -1,6 +1,7 @@
 """Figures from certificate tables."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ def compare_runs(
     axes = upper.subplots()
     end = 1.05 * max(float(table.radius.max(initial=0.0)) for _, table in tables)
     radii = np.linspace(0.0, end, 1001)
-    for (name, table), colour in zip(tables, COLOURS, strict=False):
+    for (name, table), colour in zip(tables, cycle(COLOURS), strict=False):
         kind = "settled" if table.is_settled else "point"
         acr = format_nearest(average_certified_radius(table))
         accuracy = certified_accuracy(table, radii)

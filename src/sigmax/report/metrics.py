@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sigmax.records import ABSTAIN, CertificateTable
 
-RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5)
+RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0)
 
 
 def certified_accuracy(table: CertificateTable, radii: ArrayLike) -> NDArray[np.float64]:

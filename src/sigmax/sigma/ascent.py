@@ -1,6 +1,6 @@
 """Algorithm 1: stochastic gradient ascent on the certified radius over sigma, for each input."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self, final
 
 import torch
@@ -85,7 +85,12 @@ class AscentSearch(SigmaSearch):
         """Each step is a forward and a backward pass for each draw; the pilot asks twice."""
         return 3 * self.steps * self.samples + 2 * self.pilot
 
+    # Gradients are needed here also where the caller has turned them off.
+    @torch.inference_mode(False)
+    @torch.enable_grad()
     def _ascend(self, task: SearchTask) -> Tensor:
+        label = None if task.label is None else task.label.clone()
+        task = replace(task, x=task.x.clone(), label=label)
         sigma = initial_sigma(task, self.initial)
         streams = task.streams(Stage.SEARCH)
         for _ in range(self.steps):

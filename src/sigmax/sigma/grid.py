@@ -67,7 +67,7 @@ class GridSearch(SigmaSearch):
         streams = task.streams(Stage.SEARCH)
         best = initial_sigma(task, self.initial)
         best_radius = torch.full_like(best, -torch.inf)
-        with torch.inference_mode():
+        with torch.no_grad():
             for level in self.grid:
                 sigma = initial_sigma(task, level)
                 noisy = task.noise.perturb(task.x, sigma, n=self.samples, streams=streams)  # inputs n *dims

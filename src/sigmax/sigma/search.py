@@ -58,6 +58,11 @@ class SigmaSearch(ABC):
     initial: float  # sigma0: where the search starts, and where a fixed class is predicted
     fixes_class: bool  # whether the class is the prediction under sigma0 (paper, Eq. 2)
 
+    def __repr__(self) -> str:
+        """Its settings: a run is continued only with the same."""
+        settings = {"initial": self.initial, "fixes_class": self.fixes_class, **getattr(self, "__dict__", {})}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
+
     @abstractmethod
     def find(self, task: SearchTask) -> Tensor:
         """Return sigma, (inputs,) in the dtype of the inputs."""
