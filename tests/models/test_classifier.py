@@ -73,7 +73,7 @@ def test_outputs_of_another_shape_are_refused(model: Callable[[Tensor], Tensor],
 @pytest.mark.parametrize("shape", [(2, 3, 8, 8), (2, 1, 9, 9), (2, 64)])
 def test_inputs_that_the_model_does_not_take_are_refused(shape: tuple[int, ...]) -> None:
     classifier = BaseClassifier(digits_network(), num_classes=10)
-    with pytest.raises(ModelError, match="check channels and size of the data against the model") as caught:
+    with pytest.raises(ModelError, match="check channels, size and dtype") as caught:
         classifier.scores(torch.zeros(*shape))
     assert str(shape[1:]) in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -76,7 +76,7 @@ class BaseClassifier:
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise ModelError(
                 f"expected a model that takes inputs of shape {tuple(x.shape[1:])}, got: {_first_line(error)}; "
-                f"check channels and size of the data, and its {x.dtype}, against the model"
+                f"check channels, size and dtype ({x.dtype}) of the data against the model"
             ) from error
         if not isinstance(scores, Tensor) or scores.shape != (len(x), self.num_classes):
             got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
