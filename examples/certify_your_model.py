@@ -2,21 +2,20 @@
 
 import torch
 
-from sigmax import AscentSearch, CertificateMemory, Gaussian, SmoothedClassifier
+from sigmax import AscentSearch, CertificateMemory, SmoothedClassifier
 from sigmax.data import load_source
-from sigmax.models import build_network
 from sigmax.rounding import format_down
-from sigmax.train import train_under_noise
+from sigmax.train import Recipe, Training
 
 
 def main() -> None:
     # Any torch.nn.Module in eval mode will do; here, a small network trained under noise.
-    source = load_source("digits", split="train")
-    x = torch.from_numpy(source.images(range(len(source))))
-    labels = torch.from_numpy(source.labels)
-    torch.manual_seed(0)
-    model = build_network("digits-cnn", num_classes=10, in_channels=1)
-    train_under_noise(model, x, labels, noise=Gaussian(), sigma=0.25, epochs=10)
+    training = Training(
+        Recipe(arch="digits-cnn", sigma=0.25, epochs=10, batch=64), load_source("digits", split="train")
+    )
+    for _ in training:
+        pass
+    model = training.network.eval()
 
     test = load_source("digits", split="test")
     inputs = torch.from_numpy(test.images(range(8)))

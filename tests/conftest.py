@@ -4,35 +4,21 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
 
 from sigmax.data import load_source
-from sigmax.models import ModelCard, build_network, save_model
-from sigmax.noise import Gaussian
-from sigmax.train import train_under_noise
+from sigmax.models.checkpoint import MODEL_FILE
+from sigmax.train import Recipe, train
 
 SHARED = Path(__file__).parents[2] / "shared"
+DIGITS_RECIPE = Recipe(arch="digits-cnn", sigma=0.25, epochs=20, batch=64)
 
 
 @pytest.fixture(scope="session")
 def digits_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of a network trained on the digits under noise of sigma 0.25, in a few seconds."""
-    source = load_source("digits", split="train")
-    torch.manual_seed(0)
-    network = build_network("digits-cnn", num_classes=10, in_channels=1)
-    x = torch.from_numpy(source.images(range(len(source))))
-    train_under_noise(network, x, torch.from_numpy(source.labels), noise=Gaussian(), sigma=0.25, epochs=12)
-    path = tmp_path_factory.mktemp("model") / "digits.safetensors"
-    card = ModelCard(
-        arch="digits-cnn",
-        num_classes=10,
-        input_shape=(1, 8, 8),
-        class_names=source.class_names,
-        sigma=0.25,
-        noise="gaussian",
-    )
-    save_model(path, network, card)
-    return path
+    out = tmp_path_factory.mktemp("model")
+    train(DIGITS_RECIPE, load_source("digits", split="train"), out)
+    return out / MODEL_FILE
 
 
 @pytest.fixture

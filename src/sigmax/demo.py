@@ -5,19 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from sigmax.data import load_source
 from sigmax.engine import Tracker, certify_source
-from sigmax.models import ModelCard, build_network, load_model, save_model
+from sigmax.models import load_model
 from sigmax.models.checkpoint import MODEL_FILE
-from sigmax.noise import Gaussian
 from sigmax.records import CertificateTable
 from sigmax.report.figures import compare_runs
 from sigmax.sigma import AscentSearch, FixedSigma, SigmaSearch
 from sigmax.smoothed import Budget, SmoothedClassifier
-from sigmax.train import train_under_noise
+from sigmax.train import Recipe, train
 
 SIGMA, N, SEED = 0.12, 10_000, 0
 _EPOCHS, _STEPS, _EVERY = 40, 900, 5
@@ -61,36 +59,15 @@ def run_demo(out: Path, track: Tracker) -> DemoResult:
 def _model(path: Path, track: Tracker) -> Callable[[Tensor], Tensor]:
     """The network of this folder; trained first where there is none yet."""
     if not path.exists():
-        _train(path, track)
+        _train(path.parent, track)
     return load_model(str(path)).model
 
 
-def _train(path: Path, track: Tracker) -> None:
-    data = load_source("digits", split="train")
-    torch.manual_seed(SEED)
-    network = build_network("digits-cnn", num_classes=len(data.class_names), in_channels=data.shape[0])
-    x = torch.from_numpy(data.images(range(len(data))))
-    labels = torch.from_numpy(data.labels)
-    with track("training under noise", _EPOCHS) as advance:
-        train_under_noise(
-            network,
-            x,
-            labels,
-            noise=Gaussian(),
-            sigma=SIGMA,
-            epochs=_EPOCHS,
-            seed=SEED,
-            on_epoch=lambda _epoch, _loss: advance(1),
-        )
-    card = ModelCard(
-        arch="digits-cnn",
-        num_classes=len(data.class_names),
-        input_shape=data.shape,
-        class_names=data.class_names,
-        sigma=SIGMA,
-        noise=Gaussian.name,
-    )
-    save_model(path, network, card)
+def _train(out: Path, track: Tracker) -> None:
+    source = load_source("digits", split="train")
+    recipe = Recipe(arch="digits-cnn", sigma=SIGMA, epochs=_EPOCHS, batch=64, seed=SEED)
+    with track("training under noise", _EPOCHS * len(source)) as advance:
+        train(recipe, source, out, resume=True, on_step=lambda report: advance(report.examples))
 
 
 def _telling_rows(table: CertificateTable) -> list[int]:

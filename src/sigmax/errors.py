@@ -26,3 +26,7 @@ class RecordError(SigmaxError):
 
 class MemoryRefusedError(SigmaxError):
     """A certificate memory belongs to something else, is broken or cannot be written."""
+
+
+class TrainingError(SigmaxError):
+    """A training cannot go on, or must not be continued as asked."""

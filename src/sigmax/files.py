@@ -3,6 +3,10 @@
 import os
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
+from sigmax.errors import RecordError
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write beside, flush to the disk, rename."""
@@ -13,3 +17,16 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def lock_folder(folder: Path) -> FileLock:
+    """Make the folder and become its only writer, until the lock is released."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".lock")
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RecordError(f"expected to be the only writer of {folder}, got another process; wait for it") from None
+    except OSError as error:
+        raise RecordError(f"expected a folder for the run, got {folder}: {error}") from error
+    return lock

@@ -47,8 +47,13 @@ class SmoothingDistribution(ABC):
     def perturb(self, x: Tensor, sigma: Tensor, *, n: int, streams: Sequence[torch.Generator]) -> Tensor:
         """Draw x + sigma * eps, n times for each input from its own stream; differentiable in sigma."""
         eps = torch.stack([self.fill(x.new_empty((n, *x.shape[1:])), generator=s) for s in streams])
-        scale = sigma.reshape(-1, *[1] * (eps.ndim - 1))  # batch 1 1…
-        return x.unsqueeze(1) + scale * eps  # batch n *dims
+        return add_noise(x, sigma, eps)
+
+
+def add_noise(x: Tensor, sigma: Tensor, eps: Tensor) -> Tensor:
+    """Return x + sigma * eps, (batch, n, *dims), for x (batch, *dims), sigma (batch,) and n draws eps each."""
+    scale = sigma.reshape(-1, *[1] * (eps.ndim - 1))  # batch 1 1…
+    return x.unsqueeze(1) + scale * eps  # batch n *dims
 
 
 @final

@@ -13,12 +13,11 @@ from types import TracebackType
 from typing import Any, Self, final
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.errors import RecordError
-from sigmax.files import write_atomically
+from sigmax.files import lock_folder, write_atomically
 
 TABLE, CONFIG, MEMORY = "certificates.tsv", "config.json", "memory.db"
 NOTES = "notes"  # the part of a configuration that tells people more and decides nothing
@@ -169,14 +168,7 @@ class RunFolder:
 
     def __init__(self, path: Path, config: dict[str, Any], *, resume: bool = False) -> None:
         self.path = path
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(path / ".lock")
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            raise RecordError(f"expected to be the only writer of {path}, got another process; wait for it") from None
-        except OSError as error:
-            raise RecordError(f"expected a folder for the run, got {path}: {error}") from error
+        self._lock = lock_folder(path)
         try:
             self.rows = self._open_table()
             self._open_config(config, resume)

@@ -19,13 +19,17 @@ Progress = Callable[[int], None]
 
 
 class Stage(IntEnum):
-    """What noise is drawn for. No two stages share noise: reuse would void the bounds."""
+    """What noise is drawn for. No two stages share noise: reuse would void the bounds.
+
+    Training is one of them: a network must not be certified with the noise that it was trained on.
+    """
 
     SEARCH = 0
     PILOT = 1
     SELECTION = 2
     ESTIMATION = 3
     PREDICTION = 4
+    TRAINING = 5  # the index is the training step
 
 
 _STAGES = 8  # room for stages to come without moving the streams of today

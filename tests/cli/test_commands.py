@@ -1,7 +1,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,24 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from sigmax.cli import main
+from commands import Run
 from sigmax.data import load_source
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command line in this process: exit code, stdout, stderr."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["sigmax", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return int(stop.value.code or 0), captured.out, captured.err
-
-    return call
 
 
 def certify(run: Run, model: Path, out: Path, *more: object, n: int = 500) -> tuple[int, str, str]:
@@ -43,10 +26,10 @@ def test_help_shows_every_command_and_needs_no_torch() -> None:
     code = "import sys, sigmax.cli; assert not {'torch', 'scipy', 'matplotlib', 'sqlalchemy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
     shown = subprocess.run([sys.executable, "-m", "sigmax", "--help"], capture_output=True, text=True, check=True)
-    assert all(command in shown.stdout for command in ("demo", "certify", "predict", "show", "memory"))
+    assert all(command in shown.stdout for command in ("demo", "train", "certify", "predict", "show", "memory"))
 
 
-@pytest.mark.parametrize("command", ["demo", "certify", "predict", "show", "memory check"])
+@pytest.mark.parametrize("command", ["demo", "train", "certify", "predict", "show", "memory check"])
 def test_every_command_has_help_with_an_example(run: Run, command: str) -> None:
     code, out, _ = run(*command.split(), "--help")
     assert code == 0

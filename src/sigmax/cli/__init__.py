@@ -10,6 +10,7 @@ from sigmax import __version__
 from sigmax.cli.certify import certify, predict
 from sigmax.cli.console import log_console, say
 from sigmax.cli.inspect import demo, memory_check, show
+from sigmax.cli.train import train
 from sigmax.errors import SigmaxError
 
 app = typer.Typer(
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 memory_app = typer.Typer(help="Inspect a certificate memory.", no_args_is_help=True)
 app.command()(demo)
+app.command()(train)
 app.command()(certify)
 app.command()(predict)
 app.command()(show)

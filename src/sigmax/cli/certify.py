@@ -19,7 +19,6 @@ from sigmax.cli.options import (
     DeviceOption,
     JsonOption,
     ModelArgument,
-    Norm,
     NormalizeOption,
     NormOption,
     Outputs,
@@ -53,7 +52,7 @@ def certify(
     search: SearchOption = None,
     steps: StepsOption = 900,
     search_samples: SearchSamplesOption = 1,
-    norm: NormOption = Norm.L2,
+    norm: NormOption = None,
     n0: SelectionOption = 100,
     n: Annotated[int, typer.Option("--n", help="Samples that estimate the probability of the class.")] = 100_000,
     alpha: AlphaOption = 0.001,
@@ -79,10 +78,11 @@ def certify(
     Examples:
     `sigmax certify sigmax-demo --data digits --sigma 0.25 --n 10000 --max 100`
 
-    `sigmax certify net.safetensors --data cifar10 --skip 20 --per-input --out runs/ds`
+    `sigmax certify zoo:cifar10-cohen-0.25 --data cifar10 --skip 20 --per-input --out runs/ds`
     """
     from sigmax.data import load_source
     from sigmax.engine import certify_source
+    from sigmax.models.checkpoint import ZOO
     from sigmax.smoothed import Budget
 
     if skip < 1 or (max_inputs is not None and max_inputs < 1):
@@ -94,7 +94,8 @@ def certify(
     smoothed = make_smoothed(loaded, chosen, norm, outputs, batch, classes=len(source.class_names), name=model)
     if out is None:
         kind = "per-input" if chosen.is_per_input else "fixed"
-        out = Path("runs") / f"{Path(model).stem}-{data.partition(':')[0]}-{kind}"
+        name = model.removeprefix(ZOO) if model.startswith(ZOO) else Path(model).stem
+        out = Path("runs") / f"{name}-{data.partition(':')[0]}-{kind}"
     with resumable(f"the same command with --out {out} --resume"):
         table = certify_source(
             smoothed,
@@ -120,7 +121,7 @@ def predict(
     search: SearchOption = None,
     steps: StepsOption = 900,
     search_samples: SearchSamplesOption = 1,
-    norm: NormOption = Norm.L2,
+    norm: NormOption = None,
     n0: SelectionOption = 100,
     n: Annotated[int, typer.Option("--n", help="Samples that decide.")] = 1_000,
     alpha: AlphaOption = 0.001,

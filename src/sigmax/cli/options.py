@@ -36,13 +36,19 @@ class Outputs(StrEnum):
 
 
 ModelArgument = Annotated[
-    str, typer.Argument(help="A checkpoint, a folder with a model.safetensors, or package.module:factory.")
+    str, typer.Argument(help="A checkpoint, a folder with a model.safetensors, zoo:NAME or package.module:factory.")
 ]
 SigmaOption = Annotated[
     float | None,
     typer.Option(help="Noise level; where a search starts. By default what the model was trained with."),
 ]
-NormOption = Annotated[Norm, typer.Option(help="l2: Gaussian noise; l1: uniform noise of half-width sigma.")]
+NormOption = Annotated[
+    Norm | None,
+    typer.Option(
+        help="l2: Gaussian noise; l1: uniform noise of half-width sigma. By default that of the training, else l2.",
+        show_default=False,
+    ),
+]
 PerInputOption = Annotated[bool, typer.Option("--per-input", help="Choose sigma for each input.")]
 SearchOption = Annotated[
     Search | None,
@@ -122,7 +128,7 @@ def make_search(
 def make_smoothed(
     loaded: "LoadedModel",
     search: "SigmaSearch",
-    norm: Norm,
+    norm: Norm | None,
     outputs: Outputs,
     batch: int | None,
     *,
@@ -138,6 +144,8 @@ def make_smoothed(
         raise InvalidInputError("expected --classes for a model of your own, got none")
     if classes is not None and classes > has:
         raise InvalidInputError(f"expected at most the {has} classes of the model, got data with {classes}")
+    if norm is None:
+        norm = Norm.L1 if loaded.card and loaded.card.noise == Uniform.name else Norm.L2
     return SmoothedClassifier(
         loaded.model,
         num_classes=has,

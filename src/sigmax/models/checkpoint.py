@@ -25,7 +25,9 @@ from sigmax.models.classifier import Outputs
 from sigmax.models.normalisation import Normalize
 
 MODEL_FILE = "model.safetensors"
+ZOO = "zoo:"
 _CARD = "sigmax"
+_ZOO_FOLDER = Path(__file__).parent / "zoo"
 _PUBLISHED_NAMES = {"cifar_resnet20": "resnet20", "cifar_resnet110": "resnet110", "resnet50": "resnet50"}
 _PREFIXES = ("module.", "1.", "network.")
 
@@ -42,6 +44,7 @@ class ModelCard:
     class_names: tuple[str, ...] = ()
     sigma: float | None = None  # the noise level it was trained with
     noise: str | None = None
+    method: str | None = None  # how it was trained
     outputs: Outputs = "logits"
 
 
@@ -64,7 +67,12 @@ def with_normalisation(network: nn.Module, normalize: Normalize) -> nn.Module:
 def save_model(path: Path, network: nn.Module, card: ModelCard) -> None:
     """Write weights and card: wholly, or not at all."""
     state = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
-    write_atomically(path, save(state, metadata={_CARD: json.dumps(asdict(card))}))
+    write_atomically(path, save(state, metadata=card_entry(card)))
+
+
+def card_entry(card: ModelCard) -> dict[str, str]:
+    """How a file carries its card, be it safetensors or a checkpoint of a training."""
+    return {_CARD: json.dumps(asdict(card))}
 
 
 def load_model(
@@ -73,15 +81,15 @@ def load_model(
     arch: str | None = None,
     normalize: str | None = None,
 ) -> LoadedModel:
-    """Load a model by checkpoint, by run folder or by `package.module:factory`.
+    """Load a model by checkpoint, by run folder, from the zoo or by `package.module:factory`.
 
     Args:
-        spec: A file in safetensors or torch format, a folder with a model.safetensors, or a factory that
-            takes no arguments and returns the model.
+        spec: A file in safetensors or torch format, a folder with a model.safetensors, `zoo:NAME` for a
+            network that comes with this package, or a factory that takes no arguments and returns the model.
         arch: The architecture, where the file does not say it and its tensors do not tell.
         normalize: The normalisation in front of the network, where the file does not say it.
     """
-    path = Path(spec)
+    path = _zoo_file(spec.removeprefix(ZOO)) if spec.startswith(ZOO) else Path(spec)
     if path.is_dir():
         path = path / MODEL_FILE
     if path.is_file():
@@ -95,7 +103,8 @@ def load_model(
             )
         return LoadedModel(model=_call_factory(module, factory), card=None)
     raise ModelError(
-        f"expected a checkpoint, a folder with {MODEL_FILE} or package.module:factory, got {spec!r}; no such file"
+        f"expected a checkpoint, a folder with {MODEL_FILE}, {ZOO}NAME or package.module:factory, "
+        f"got {spec!r}; no such file"
     )
 
 
@@ -107,6 +116,17 @@ class _Content:
     card: ModelCard | None = None
     arch: str | None = None
     normalize: str | None = None
+
+
+def zoo() -> list[str]:
+    """The networks that come with this package."""
+    return sorted(path.stem for path in _ZOO_FOLDER.glob("*.safetensors"))
+
+
+def _zoo_file(name: str) -> Path:
+    if name not in zoo():
+        raise ModelError(f"expected a network of the zoo, {' or '.join(zoo())}, got {name!r}")
+    return _ZOO_FOLDER / f"{name}.safetensors"
 
 
 def _load_file(path: Path, arch: str | None, normalize: str | None) -> LoadedModel:
@@ -173,6 +193,7 @@ def _read_torch(path: Path) -> _Content:
         raise ModelError(f"{path}: expected a state dict, alone or under 'state_dict' or 'net', got {got}")
     return _Content(
         state=_strip_prefixes(state),
+        card=_parse_card(said[_CARD], path) if _CARD in said else None,  # of a training under way
         arch=_PUBLISHED_NAMES.get(str(said.get("arch"))),  # Cohen et al. and SmoothAdv say it
         normalize="none" if "net" in said else None,  # MACER: pixels go in as they are
     )

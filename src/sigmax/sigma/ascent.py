@@ -1,12 +1,14 @@
 """Algorithm 1: stochastic gradient ascent on the certified radius over sigma, for each input."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Self, final
 
 import torch
 from torch import Tensor
 
 from sigmax.errors import InvalidInputError
+from sigmax.noise import SmoothingDistribution
 from sigmax.sampling import Stage
 from sigmax.sigma.search import (
     SEARCH_ROWS,
@@ -85,20 +87,50 @@ class AscentSearch(SigmaSearch):
         """Each step is a forward and a backward pass for each draw; the pilot asks twice."""
         return 3 * self.steps * self.samples + 2 * self.pilot
 
+    def _ascend(self, task: SearchTask) -> Tensor:
+        streams = task.streams(Stage.SEARCH)
+
+        def perturb(x: Tensor, sigma: Tensor) -> Tensor:
+            task.worked(3 * self.samples * len(x))
+            return task.noise.perturb(x, sigma, n=self.samples, streams=streams)
+
+        return self.ascend(
+            lambda noisy: mean_probabilities(task.classifier, noisy),
+            task.x,
+            initial_sigma(task, self.initial),
+            perturb=perturb,
+            noise=task.noise,
+            label=task.label,
+        )
+
     # Gradients are needed here also where the caller has turned them off.
     @torch.inference_mode(False)
     @torch.enable_grad()
-    def _ascend(self, task: SearchTask) -> Tensor:
-        label = None if task.label is None else task.label.clone()
-        task = replace(task, x=task.x.clone(), label=label)
-        sigma = initial_sigma(task, self.initial)
-        streams = task.streams(Stage.SEARCH)
+    def ascend(
+        self,
+        probabilities: Callable[[Tensor], Tensor],
+        x: Tensor,
+        sigma: Tensor,
+        *,
+        perturb: Callable[[Tensor, Tensor], Tensor],
+        noise: SmoothingDistribution,
+        label: Tensor | None = None,
+    ) -> Tensor:
+        """Take the K steps of Algorithm 1 from `sigma`, (inputs,); the model's weights get no gradient.
+
+        Args:
+            probabilities: Mean class probabilities, (inputs, n, *dims) -> (inputs, classes).
+            x: The inputs, (inputs, *dims).
+            sigma: Where to start, (inputs,).
+            perturb: Fresh noisy copies of x at sigma, (inputs, n, *dims), differentiable in sigma.
+            noise: The smoothing distribution.
+            label: The class to certify, (inputs,); None: whichever leads at a step.
+        """
+        x, label = x.clone(), None if label is None else label.clone()  # tensors of inference mode know no gradient
         for _ in range(self.steps):
-            sigma = sigma.detach().requires_grad_()
-            noisy = task.noise.perturb(task.x, sigma, n=self.samples, streams=streams)  # inputs n *dims
-            probs = mean_probabilities(task.classifier, noisy).clamp(*self.clamp)  # inputs classes
-            radius = task.noise.soft_radius(probs, sigma, label=task.label)  # inputs
+            sigma = sigma.detach().clone().requires_grad_()
+            probs = probabilities(perturb(x, sigma)).clamp(*self.clamp)  # inputs classes
+            radius = noise.soft_radius(probs, sigma, label=label)  # inputs
             (slope,) = torch.autograd.grad(radius.sum(), sigma)
             sigma = (sigma + self.step_size * slope).clamp(*self.limits)
-            task.worked(3 * self.samples * len(task.x))
         return sigma.detach()

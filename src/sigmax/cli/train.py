@@ -1,0 +1,262 @@
+"""`sigmax train`."""
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from sigmax.cli.console import log_console, out_console, resumable, say
+from sigmax.cli.options import JsonOption, Norm, load
+from sigmax.errors import InvalidInputError
+from sigmax.rounding import format_nearest
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+    from sigmax.train import Recipe, StepReport
+
+# Steps over which the progress line averages: one batch alone tells little.
+_WINDOW = 50
+
+
+def train(
+    data: Annotated[
+        str, typer.Argument(help="digits, mnist[:DIR], fashion-mnist[:DIR], cifar10[:DIR], imagenet:DIR, folder:DIR, …")
+    ],
+    sigma: Annotated[
+        float | None,
+        typer.Option(help="Noise level; by default that of --from. With --per-input, where each example starts."),
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="cohen, smoothadv, macer, consistency, or package.module:Class.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", help="NAME=VALUE, an option of the method, such as epsilon=0.5; repeatable."),
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="Settings by name; `--preset list` shows them.")] = None,
+    per_input: Annotated[
+        bool | None,
+        typer.Option("--per-input/--one-sigma", help="Each example keeps its own sigma (Algorithm 2, DS^2)."),
+    ] = None,
+    warmup: Annotated[int | None, typer.Option(help="Epochs with one sigma before --per-input begins.")] = None,
+    search_steps: Annotated[int | None, typer.Option(help="K, ascent steps on sigma per visit.")] = None,
+    search_samples: Annotated[int | None, typer.Option(help="Noise draws per ascent step.")] = None,
+    start: Annotated[str | None, typer.Option("--from", help="A trained network to fine-tune.")] = None,
+    arch: Annotated[str | None, typer.Option(help="The network, such as resnet18.")] = None,
+    normalize: Annotated[str | None, typer.Option(help="Normalisation before the network.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Examples per step, over all processes.")] = None,
+    lr: Annotated[float | None, typer.Option(help="The highest learning rate.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="one-cycle, cosine or step.")] = None,
+    drop_every: Annotated[int | None, typer.Option(help="Epochs between the drops of schedule step.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="sgd or muon.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Of the weights.")] = None,
+    clip: Annotated[float | None, typer.Option(help="Cut the norm of the gradient to this.")] = None,
+    augment: Annotated[str | None, typer.Option(help="none, crop or crop-flip.")] = None,
+    norm: Annotated[Norm | None, typer.Option(help="l2: Gaussian noise; l1: uniform noise.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where the network, the checkpoints and the curves go.", show_default="runs/…"),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides weights, order and noise.")] = None,
+    precision: Annotated[str | None, typer.Option(help="32-true, 16-mixed or bf16-mixed.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted training.")] = False,
+    device: Annotated[str, typer.Option(help="Kind of device; by default an accelerator if any.")] = "auto",
+    devices: Annotated[
+        int | None, typer.Option(help="Devices of this machine; torchrun says it for itself.", show_default="all")
+    ] = None,
+    download: Annotated[bool, typer.Option("--download", help="Allow fetching a missing data set.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a network that certifies well, with one sigma or with its own sigma for each example.
+
+    Examples:
+    `sigmax train digits --sigma 0.25 --out runs/digits`
+
+    `sigmax train cifar10 --preset cpu-cifar10-cohen --sigma 0.25 --out runs/cohen`
+
+    `sigmax train cifar10 --method smoothadv --per-input --from runs/cohen --epochs 5 --out runs/smoothadv-ds2`
+
+    `torchrun --nproc-per-node 8 -m sigmax train imagenet:DIR --preset paper-imagenet-cohen …`
+    """
+    from sigmax.data import load_source
+    from sigmax.train import train as run
+    from sigmax.train.run import method_name
+
+    given = {
+        "arch": arch,
+        "sigma": sigma,
+        "norm": norm.value if norm else None,
+        "normalize": normalize,
+        "epochs": epochs,
+        "batch": batch,
+        "lr": lr,
+        "schedule": schedule,
+        "drop_every": drop_every,
+        "optimizer": optimizer,
+        "weight_decay": weight_decay,
+        "clip": clip,
+        "augment": augment,
+        "per_input": per_input,
+        "warmup": warmup,
+        "search_steps": search_steps,
+        "search_samples": search_samples,
+        "seed": seed,
+        "precision": precision,
+    }
+    settings = {name: value for name, value in given.items() if value is not None}
+    recipe, network = _recipe(data, settings, method, option or [], preset, start)
+    if out is None:
+        out = Path("runs") / f"{data.partition(':')[0]}-{method_name(recipe)}-{recipe.sigma:g}"
+    source = load_source(data, split="train", download=download)
+    fabric = _fabric(recipe, device, devices)
+    if not fabric.is_global_zero:
+        log_console.quiet = out_console.quiet = True
+    with resumable(f"the same command with --out {out} --resume"), _progress(recipe) as show:
+        summary = run(
+            recipe, source, out, held_out=_held_out(data), fabric=fabric, network=network, resume=resume, on_step=show
+        )
+    if as_json:
+        out_console.print_json(json.dumps(asdict(summary)))
+        return
+    say(f"{summary.method}, sigma {summary.sigma:g}: {summary.epochs} epochs in {_clock(summary.seconds)}")
+    if summary.noisy_accuracy is not None:
+        say(f"held-out accuracy under one draw of noise: {format_nearest(summary.noisy_accuracy)}")
+    say(f"network: {out / 'model.safetensors'}")
+    say(f"curves:  tensorboard --logdir {out}")
+    say(f"next:    sigmax certify {out} --data {data} {'--per-input ' if recipe.per_input else ''}--n 10000 --max 100")
+
+
+def _recipe(
+    data: str, given: dict[str, Any], method: str | None, options: list[str], preset: str | None, start: str | None
+) -> tuple["Recipe", Any]:
+    """What was asked, over the preset, over the network to start from, over what suits the data set."""
+    from sigmax.train import Recipe, make_objective
+    from sigmax.train.presets import DEFAULTS, PRESETS, find_preset
+
+    if preset == "list":
+        for name, entry in PRESETS.items():
+            sigmas = f" ({', '.join(f'{sigma:g}' for sigma in entry.sigmas)})" if entry.sigmas else ""
+            say(f"{name:30} {entry.says}{sigmas}")
+        raise typer.Exit
+    kind = data.partition(":")[0]
+    chosen = find_preset(preset, kind) if preset else None
+    settings: dict[str, Any] = {**DEFAULTS.get(kind, {}), **(chosen.settings if chosen else {})}
+    network = None
+    if start is not None:
+        loaded = load(start, None if chosen else given.get("arch"), given.get("normalize"), None)
+        if loaded.card is None:
+            raise InvalidInputError(f"expected a checkpoint to start from, got the factory {start}")
+        network = loaded.model
+        settings |= _settings_of(loaded.card)
+    elif chosen and chosen.fine_tunes:
+        raise InvalidInputError(f"expected --from NETWORK with preset {preset}, which fine-tunes; got none")
+    settings |= given
+    for needed in ("sigma", "arch"):
+        if needed not in settings:
+            raise InvalidInputError(f"expected --{needed}, got none; say it, or start --from a network that does")
+    method = method or (chosen.method if chosen else "cohen")
+    merged: dict[str, Any] = dict(chosen.options) if chosen and method == chosen.method else {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals:
+            raise InvalidInputError(f"expected --option NAME=VALUE, got {option!r}")
+        merged[name] = value
+    return Recipe(objective=make_objective(method, merged), **settings), network
+
+
+def _settings_of(card: Any) -> dict[str, Any]:
+    """What a network to start from decides."""
+    from sigmax.noise import Uniform
+
+    numbers = "/".join(",".join(str(value) for value in part) for part in (card.mean, card.std))
+    settings = {"arch": card.arch, "normalize": numbers if card.mean else "none"}
+    if card.sigma is not None:
+        settings["sigma"] = card.sigma
+    if card.noise is not None:
+        settings["norm"] = "l1" if card.noise == Uniform.name else "l2"
+    return settings
+
+
+def _held_out(data: str) -> Any:
+    """The test split of a named data set; a folder of the user's own has none."""
+    from sigmax.data import load_source
+
+    return None if data.startswith(("folder:", "arrays:", "imagenet:")) else load_source(data, split="test")
+
+
+def _fabric(recipe: "Recipe", device: str, devices: int | None) -> "Fabric":
+    """Where the training runs: as torchrun says where it started us, else on the devices of this machine."""
+    import os
+
+    from lightning_fabric import Fabric
+
+    nodes = 1
+    if "LOCAL_WORLD_SIZE" in os.environ:
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // devices
+    try:
+        fabric = Fabric(accelerator=device, devices=devices or "auto", num_nodes=nodes, precision=recipe.precision)
+    except (ValueError, TypeError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidInputError(
+            f"expected devices that are here, got device={device}, devices={devices}: {reason}"
+        ) from error
+    fabric.launch()
+    return fabric
+
+
+@contextmanager
+def _progress(recipe: "Recipe") -> Iterator[Callable[["StepReport"], None]]:
+    """A live line for people; for a log file, a line an epoch."""
+    recent: deque[tuple[StepReport, float]] = deque(maxlen=_WINDOW)
+
+    def describe() -> str:
+        reports = [report for report, _ in recent]
+        spent = recent[-1][1] - recent[0][1]
+        speed = sum(report.examples for report in reports[1:]) / spent if spent else 0.0
+        loss, accuracy = (
+            sum(getattr(report, name) for report in reports) / len(reports) for name in ("loss", "noisy_accuracy")
+        )
+        return (
+            f"loss {loss:.3f}  noisy accuracy {100 * accuracy:.1f} %  "
+            f"mean sigma {reports[-1].mean_sigma:.4f}  {speed:,.0f} images/s"
+        )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[numbers]}"))
+    with Progress(
+        *columns, TimeRemainingColumn(), console=log_console, transient=True, disable=not log_console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=None, numbers="")
+        epoch = 0
+
+        def show(report: "StepReport") -> None:
+            nonlocal epoch
+            if report.epoch != epoch and recent and not log_console.is_terminal:
+                log_console.print(f"epoch {epoch}/{recipe.epochs}  {describe()}", highlight=False, soft_wrap=True)
+            epoch = report.epoch
+            recent.append((report, time.perf_counter()))
+            bar.update(
+                task,
+                description=f"epoch {epoch}/{recipe.epochs}",
+                completed=report.step,
+                total=report.steps,
+                numbers=describe(),
+            )
+
+        yield show
+        if recent and not log_console.is_terminal:
+            log_console.print(f"epoch {epoch}/{recipe.epochs}  {describe()}", highlight=False, soft_wrap=True)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"

@@ -1,0 +1,112 @@
+"""Training examples in a deterministic order: an epoch's order, crops and flips follow from (seed, epoch)."""
+
+from dataclasses import dataclass
+from typing import Literal, final, get_args
+
+import numpy as np
+import torch
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sigmax.data import ImageSource
+from sigmax.data.source import Images
+from sigmax.errors import InvalidInputError
+
+Augment = Literal["none", "crop", "crop-flip"]
+AUGMENTS: tuple[str, ...] = get_args(Augment)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examples:
+    """A step's examples: the places of all of them, and the images of this process's share."""
+
+    indices: Tensor  # (batch,): of the whole batch
+    share: slice  # of the batch: what this process trains on
+    x: Tensor  # share *dims
+    labels: Tensor  # (share,)
+
+
+@final
+class ExampleStream:
+    """Batches by step number. Each epoch goes through the examples in a new order and leaves out what is over.
+
+    Args:
+        source: The data set.
+        batch: Examples of a step, over all processes; less where there are fewer.
+        augment: "none", "crop": shifted by up to an eighth of the size, "crop-flip": also mirrored.
+        seed: Seeds order, shifts and flips.
+        rank: Which share of each batch is this process's, …
+        processes: … of how many.
+    """
+
+    def __init__(
+        self, source: ImageSource, *, batch: int, augment: Augment, seed: int, rank: int = 0, processes: int = 1
+    ) -> None:
+        self.source = source
+        self.batch = min(batch, len(source) // processes * processes)
+        if self.batch < 1 or self.batch % processes:
+            raise InvalidInputError(
+                f"expected a batch that {processes} processes can share, got batch={self.batch}; "
+                f"use a multiple of {processes}"
+            )
+        self.steps_per_epoch = len(source) // self.batch
+        self.augment = augment
+        self.seed = seed
+        size = self.batch // processes
+        self.share = slice(rank * size, (rank + 1) * size)
+        self._plan: tuple[int, _Plan] | None = None
+
+    def at(self, step: int) -> Examples:
+        """The examples of a step."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        plan = self._epoch(epoch)
+        places = slice(place * self.batch, (place + 1) * self.batch)
+        indices = plan.order[places]
+        own = indices[self.share]
+        images = self.source.images(own.tolist())
+        if self.augment != "none":
+            images = crop_and_flip(images, plan.shifts[places][self.share], plan.flips[places][self.share])
+        labels = self.source.labels[own]
+        return Examples(
+            indices=torch.from_numpy(indices),
+            share=self.share,
+            x=torch.from_numpy(images),
+            labels=torch.from_numpy(labels),
+        )
+
+    def _epoch(self, epoch: int) -> "_Plan":
+        if self._plan is None or self._plan[0] != epoch:
+            self._plan = (epoch, self._make_plan(epoch))
+        return self._plan[1]
+
+    def _make_plan(self, epoch: int) -> "_Plan":
+        random = np.random.default_rng([self.seed, epoch])
+        count = len(self.source)
+        return _Plan(
+            order=random.permutation(count),
+            shifts=random.integers(0, 2 * _margin(self.source.shape), (count, 2), endpoint=True),
+            flips=random.random(count) < (0.5 if self.augment == "crop-flip" else 0.0),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    order: NDArray[np.int64]
+    shifts: NDArray[np.int64]  # examples 2
+    flips: NDArray[np.bool_]
+
+
+def crop_and_flip(images: Images, shifts: NDArray[np.int64], flips: NDArray[np.bool_]) -> Images:
+    """Shift each image within a black margin, by (down, right) from the upper left corner, and mirror some."""
+    margin = _margin(images.shape[1:])
+    padded = np.pad(images, ((0, 0), (0, 0), (margin, margin), (margin, margin)))
+    windows = sliding_window_view(padded, images.shape[2:], axis=(2, 3))  # batch channels shifts shifts h w
+    cropped = windows[np.arange(len(images)), :, shifts[:, 0], shifts[:, 1]]  # batch channels h w
+    cropped[flips] = cropped[flips, ..., ::-1]
+    return cropped
+
+
+def _margin(shape: tuple[int, ...]) -> int:
+    """An eighth of the size: the usual 4 pixels of CIFAR-10."""
+    return shape[-1] // 8

@@ -1,0 +1,27 @@
+"""Noise augmentation (Cohen et al. 2019): cross entropy on noisy copies."""
+
+from dataclasses import dataclass
+from typing import final
+
+from torch.nn.functional import cross_entropy
+
+from sigmax.train.objectives.objective import Batch, Network, Objective, Outcome
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cohen(Objective):
+    r"""$-\log f_y(x + \sigma\epsilon)$, averaged over the draws.
+
+    Args:
+        draws: Noisy copies of each example.
+    """
+
+    name = "cohen"
+    draws: int = 1
+
+    def __call__(self, network: Network, batch: Batch) -> Outcome:
+        """Cross entropy of every noisy copy."""
+        logits = batch.logits(network)  # batch draws classes
+        loss = cross_entropy(logits.flatten(0, 1), batch.labels.repeat_interleave(self.draws))
+        return Outcome(loss=loss, logits=logits)

@@ -1,0 +1,39 @@
+"""Consistency regularisation (Jeong & Shin 2020): noisy copies of an input should get one answer."""
+
+from dataclasses import dataclass
+from typing import final
+
+from torch.nn.functional import cross_entropy, kl_div
+
+from sigmax.train.objectives.objective import Batch, Network, Objective, Outcome
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consistency(Objective):
+    r"""Cross entropy $+ \lambda\,\mathrm{mean}_j\,\mathrm{KL}(\bar p \| p_j) + \eta\,H(\bar p)$.
+
+    $p_j$ are the probabilities of the j-th noisy copy, $\bar p$ their mean, H the entropy.
+
+    Args:
+        draws: Noisy copies of each example.
+        strength: $\lambda$.
+        entropy: $\eta$.
+    """
+
+    name = "consistency"
+    draws: int = 2
+    strength: float = 20.0
+    entropy: float = 0.5
+
+    def __call__(self, network: Network, batch: Batch) -> Outcome:
+        """Cross entropy, disagreement of the copies, and entropy of their mean."""
+        logits = batch.logits(network)  # batch draws classes
+        fit = cross_entropy(logits.flatten(0, 1), batch.labels.repeat_interleave(self.draws))
+        log_probs = logits.log_softmax(dim=-1)
+        mean = log_probs.exp().mean(dim=1)  # batch classes
+        # A bound far below any probability that counts: log(0) has no gradient.
+        log_mean = mean.clamp(min=1e-20).log()
+        spread = kl_div(log_probs, mean.unsqueeze(1).expand_as(log_probs), reduction="sum") / logits[..., 0].numel()
+        entropy = -(mean * log_mean).sum(dim=-1).mean()
+        return Outcome(loss=fit + self.strength * spread + self.entropy * entropy, logits=logits)

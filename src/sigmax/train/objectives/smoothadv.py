@@ -1,0 +1,116 @@
+"""SmoothAdv (Salman et al. 2019): noise augmentation at inputs that fool the smoothed classifier."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, nll_loss
+
+from sigmax.errors import InvalidInputError
+from sigmax.train.evaluation import evaluating
+from sigmax.train.objectives.objective import Batch, Network, Objective, Outcome
+
+# How DDN grows and shrinks the norm of its perturbation from step to step (Rony et al. 2019).
+_DDN_FACTOR = 0.05
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmoothAdv(Objective):
+    r"""Cross entropy at the $x'$ within $\zeta$ of x that maximises $-\log\mathrm{mean}_j\,f_y(x' + \sigma\epsilon_j)$.
+
+    The same noise serves the attack and the training step. The attack sees the network in evaluation
+    mode, and leaves no trace in its batch-norm statistics or gradients.
+
+    Args:
+        draws: m, noise vectors of each example.
+        epsilon: What the paper calls zeta, the radius of the attack.
+        steps: Attack steps.
+        warmup: Epochs over which the radius grows to epsilon.
+        attack: "pgd", or "ddn", which looks for the nearest adversarial input inside the ball.
+    """
+
+    name = "smoothadv"
+    draws: int = 1
+    epsilon: float = 0.25
+    steps: int = 2
+    warmup: int = 10
+    attack: Literal["pgd", "ddn"] = "pgd"
+
+    def __post_init__(self) -> None:
+        if self.epsilon < 0 or self.steps < 1 or self.warmup < 0 or self.attack not in ("pgd", "ddn"):
+            raise InvalidInputError(
+                "expected epsilon >= 0, steps >= 1, warmup >= 0 and attack pgd or ddn, got "
+                f"epsilon={self.epsilon}, steps={self.steps}, warmup={self.warmup}, attack={self.attack}"
+            )
+
+    def __call__(self, network: Network, batch: Batch) -> Outcome:
+        """Attack, then cross entropy of the noisy copies of what was found."""
+        logits = batch.logits(network, self.adversary(network, batch))  # batch draws classes
+        loss = cross_entropy(logits.flatten(0, 1), batch.labels.repeat_interleave(self.draws))
+        return Outcome(loss=loss, logits=logits)
+
+    def adversary(self, network: Network, batch: Batch) -> Tensor:
+        """Inputs within the radius of this epoch that the smoothed classifier likes least, (batch, *dims)."""
+        radius = self.epsilon * min(1.0, (batch.epoch + 1) / self.warmup if self.warmup else 1.0)
+        attack = _pgd if self.attack == "pgd" else _ddn
+        with evaluating(network) as fixed:
+            delta = attack(fixed, batch, radius=radius, steps=self.steps)
+        return batch.x + delta
+
+
+def _pgd(network: Network, batch: Batch, *, radius: float, steps: int) -> Tensor:
+    """Steps of 2 radius / steps along the normalised gradient, each followed by projection onto the ball."""
+    delta = torch.zeros_like(batch.x)
+    for _ in range(steps):
+        slope, _ = _ascent_direction(network, batch, delta)
+        delta = _shorten(delta + 2 * radius / steps * slope, radius)
+    return delta
+
+
+def _ddn(network: Network, batch: Batch, *, radius: float, steps: int) -> Tensor:
+    """Decoupled direction and norm: the norm shrinks where the input is adversarial and grows where it is not.
+
+    The answer is the smallest adversarial perturbation seen, and the last one where there was none.
+    """
+    delta = torch.zeros_like(batch.x)
+    norm = torch.full((len(batch.x),), radius, dtype=batch.x.dtype, device=batch.x.device)
+    best, best_norm = delta, torch.full_like(norm, math.inf)
+    for step in range(steps + 1):  # once more than it moves: the last place is looked at too
+        slope, is_fooled = _ascent_direction(network, batch, delta)
+        length = delta.flatten(1).norm(dim=1)
+        is_best = is_fooled & (length < best_norm)
+        best, best_norm = torch.where(_column(is_best, delta), delta, best), torch.where(is_best, length, best_norm)
+        if step == steps:
+            break
+        stride = 0.01 + 0.99 * (1 + math.cos(math.pi * step / steps)) / 2  # from 1 down to 0.01
+        norm = norm * torch.where(is_fooled, 1 - _DDN_FACTOR, 1 + _DDN_FACTOR)
+        moved = delta + stride * slope
+        delta = _shorten(moved * _column(norm, moved) / _lengths(moved), radius)
+    return torch.where(_column(best_norm < math.inf, delta), best, delta)
+
+
+def _ascent_direction(network: Network, batch: Batch, delta: Tensor) -> tuple[Tensor, Tensor]:
+    """The unit gradient of the smoothed loss at x + delta, and where the smoothed answer is wrong."""
+    delta = delta.detach().requires_grad_()
+    probs = batch.logits(network, batch.x + delta).softmax(dim=-1).mean(dim=1)  # batch classes
+    loss = nll_loss(probs.clamp(min=1e-20).log(), batch.labels, reduction="sum")
+    (gradient,) = torch.autograd.grad(loss, delta)
+    return gradient / _lengths(gradient), probs.argmax(dim=-1) != batch.labels
+
+
+def _shorten(delta: Tensor, radius: float) -> Tensor:
+    """The nearest points of the ball."""
+    return delta * (radius / _lengths(delta)).clamp(max=1.0)
+
+
+def _lengths(tensor: Tensor) -> Tensor:
+    """The l2 norm of each example, shaped to divide it; never 0."""
+    return _column(tensor.flatten(1).norm(dim=1).clamp(min=1e-12), tensor)
+
+
+def _column(values: Tensor, like: Tensor) -> Tensor:
+    """(batch,) -> (batch, 1, …)."""
+    return values.reshape(-1, *[1] * (like.ndim - 1))

@@ -1,0 +1,246 @@
+"""A training from its first step to the file that certification loads, in a folder that survives interruptions."""
+
+import io
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from sigmax.data import ImageSource
+from sigmax.errors import TrainingError
+from sigmax.files import lock_folder, write_atomically
+from sigmax.models import ModelCard, save_model
+from sigmax.models.checkpoint import MODEL_FILE, card_entry
+from sigmax.models.normalisation import Normalize
+from sigmax.train.evaluation import noisy_accuracy
+from sigmax.train.recipe import Recipe
+from sigmax.train.training import StepReport, Training
+
+CHECKPOINT, SUMMARY, SCALARS = "checkpoint.pt", "summary.json", "tensorboard"
+# Steps between two checkpoints inside an epoch: minutes, with networks that take minutes for an epoch.
+CHECKPOINT_STEPS = 500
+# Steps between two points of a TensorBoard curve.
+_SCALAR_STEPS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSummary:
+    """How a training went."""
+
+    method: str
+    sigma: float
+    epochs: int
+    seconds: float  # of all its parts, where it was interrupted
+    noisy_accuracy: float | None  # on held-out images, one draw of noise at sigma each; None: none were given
+    mean_sigma: float  # over the training examples
+    processes: int
+
+
+def train(
+    recipe: Recipe,
+    source: ImageSource,
+    out: Path,
+    *,
+    held_out: ImageSource | None = None,
+    fabric: Fabric | None = None,
+    network: nn.Module | None = None,
+    resume: bool = False,
+    checkpoint_steps: int = CHECKPOINT_STEPS,
+    on_step: Callable[[StepReport], None] | None = None,
+) -> TrainingSummary:
+    """Train into the folder `out`: model.safetensors for certification, checkpoints, curves and a summary.
+
+    Args:
+        recipe: The settings.
+        source: The training examples.
+        out: The folder.
+        held_out: Images on which the finished network is judged.
+        fabric: Where it runs, already launched; by default in this process.
+        network: A network to fine-tune, for pixels in the data's own space; by default fresh weights.
+        resume: Continue a training that was begun with the same settings.
+        checkpoint_steps: Steps between checkpoints; there is always one at the end of an epoch.
+        on_step: Told about each step.
+    """
+    training = Training(recipe, source, fabric=fabric, network=network)
+    is_first = training.fabric.global_rank == 0
+    lock = lock_folder(out) if is_first else None
+    try:
+        folder = _TrainingFolder(out, training)
+        folder.open(resume=resume)
+        folder.run(checkpoint_steps, on_step)
+        if is_first:
+            return folder.finish(held_out)
+        return folder.summary(None)
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+@final
+class _TrainingFolder:
+    """The files of a training. Only the first process writes."""
+
+    def __init__(self, out: Path, training: Training) -> None:
+        self.out = out
+        self.training = training
+        self.checkpoint = out / CHECKPOINT
+        self.seconds = 0.0
+        self.is_first = training.fabric.global_rank == 0
+
+    def open(self, *, resume: bool) -> None:
+        """Load the checkpoint to go on from, if there is one and that is what is asked."""
+        if not self.checkpoint.exists():
+            return
+        if not resume:
+            raise TrainingError(f"expected a new folder, got {self.out} with a training in it; add --resume to go on")
+        content = read_checkpoint(self.checkpoint)
+        _check_same(content["recipe"], self.training.recipe.as_dict(), self.out)
+        self.training.restore(content)
+        self.seconds = content["seconds"]
+
+    def run(self, checkpoint_steps: int, on_step: Callable[[StepReport], None] | None) -> None:
+        """Take all steps that are left."""
+        training = self.training
+        every_epoch = training.examples.steps_per_epoch
+        curves = _Curves(self.out / SCALARS, training.steps_done) if self.is_first else None
+        began = time.perf_counter() - self.seconds
+        try:
+            while training.steps_done < training.steps:
+                report = self._step()
+                self.seconds = time.perf_counter() - began
+                if on_step is not None:
+                    on_step(report)
+                if curves is not None:
+                    curves.add(report)
+                    if report.step % every_epoch == 0:
+                        curves.add_sigma(report.step, training)
+                if report.step % every_epoch == 0 or report.step % checkpoint_steps == 0:
+                    self._save()
+        finally:
+            if curves is not None:
+                curves.close()
+
+    def finish(self, held_out: ImageSource | None) -> TrainingSummary:
+        """Write the network for certification, and how the training went."""
+        training, recipe = self.training, self.training.recipe
+        accuracy = None
+        if held_out is not None:
+            accuracy = noisy_accuracy(
+                training.network, held_out, noise=recipe.noise, sigma=recipe.sigma, seed=recipe.seed
+            )
+        save_model(self.out / MODEL_FILE, training.network, model_card(recipe, training.source))
+        summary = self.summary(accuracy)
+        content = {**asdict(summary), "recipe": recipe.as_dict(), "data": training.source.name}
+        write_atomically(self.out / SUMMARY, (json.dumps(content, indent=2) + "\n").encode())
+        return summary
+
+    def summary(self, accuracy: float | None) -> TrainingSummary:
+        """How the training went."""
+        recipe = self.training.recipe
+        return TrainingSummary(
+            method=method_name(recipe),
+            sigma=recipe.sigma,
+            epochs=recipe.epochs,
+            seconds=self.seconds,
+            noisy_accuracy=accuracy,
+            mean_sigma=float(self.training.sigma.values.mean()),
+            processes=self.training.fabric.world_size,
+        )
+
+    def _step(self) -> StepReport:
+        try:
+            return self.training.step()
+        except TrainingError as error:
+            kept = self.checkpoint.exists()
+            place = f"the last good checkpoint is {self.checkpoint}" if kept else "it came before the first checkpoint"
+            start = f"--from {self.checkpoint} " if kept else ""
+            raise TrainingError(
+                f"training diverged: {error}; {place}. "
+                f"Try {start}--lr {self.training.recipe.lr / 2:g} or --clip 1 with another --out"
+            ) from error
+
+    def _save(self) -> None:
+        if not self.is_first:
+            return
+        state = self.training.state()
+        recipe = self.training.recipe
+        content = {
+            **card_entry(model_card(recipe, self.training.source)),
+            "recipe": recipe.as_dict(),
+            "seconds": self.seconds,
+            **state,
+        }
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        write_atomically(self.checkpoint, buffer.getvalue())
+
+
+@final
+class _Curves:
+    """TensorBoard scalars and the histogram of sigma. What a killed training wrote beyond its checkpoint goes."""
+
+    def __init__(self, folder: Path, steps_done: int) -> None:
+        from tensorboardX import SummaryWriter
+
+        # The name of a file would else be the second it was opened in: a quick restart would overwrite it.
+        self.writer = SummaryWriter(str(folder), purge_step=steps_done + 1, filename_suffix=f".{steps_done}")
+
+    def add(self, report: StepReport) -> None:
+        if report.step % _SCALAR_STEPS == 0:
+            for name in ("loss", "noisy_accuracy", "mean_sigma", "learning_rate"):
+                self.writer.add_scalar(name, getattr(report, name), report.step)
+
+    def add_sigma(self, step: int, training: Training) -> None:
+        self.writer.add_histogram("sigma", training.sigma.values.cpu().numpy(), step)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+def model_card(recipe: Recipe, source: ImageSource) -> ModelCard:
+    """What certification needs to know about a network of this recipe."""
+    mean, std = Normalize.parse(recipe.normalize).values
+    return ModelCard(
+        arch=recipe.arch,
+        num_classes=len(source.class_names),
+        input_shape=tuple(source.shape),
+        mean=mean,
+        std=std,
+        class_names=source.class_names,
+        sigma=recipe.sigma,
+        noise=recipe.noise.name,
+        method=method_name(recipe),
+    )
+
+
+def method_name(recipe: Recipe) -> str:
+    """The method as the paper calls it, such as cohen or macer-ds2."""
+    return recipe.objective.name + ("-ds2" if recipe.per_input else "")
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint of a training; tensors and plain values only."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a broken pickle can raise anything
+        reason = " ".join(str(error).split())[:200]
+        raise TrainingError(
+            f"{path}: expected a whole checkpoint, got: {reason}; start anew in another --out"
+        ) from error
+    if not {"recipe", "seconds", "steps_done", "state_dict", "optimizer", "sigma"} <= set(content):
+        raise TrainingError(f"{path}: expected a checkpoint of a training, got one of something else")
+    return content  # type: ignore[no-any-return]
+
+
+def _check_same(old: dict[str, Any], new: dict[str, Any], out: Path) -> None:
+    changed = [f"{name}={old.get(name)!r}, now {new[name]!r}" for name in new if old.get(name) != new[name]]
+    if changed:
+        raise TrainingError(
+            f"expected the settings that {out} was begun with, got {'; '.join(changed)}; use another --out"
+        )

@@ -1,0 +1,36 @@
+"""Learning rates as functions of the step alone: a resumed training needs to remember nothing."""
+
+import math
+from typing import Literal, get_args
+
+Schedule = Literal["one-cycle", "cosine", "step"]
+SCHEDULES: tuple[str, ...] = get_args(Schedule)
+
+# One cycle: a quarter of the steps up from a tenth, then down to a thousandth.
+_RISE, _FIRST, _LAST = 0.25, 0.1, 1e-3
+
+
+def learning_rate(schedule: Schedule, *, peak: float, step: int, steps: int, drop_every: int) -> float:
+    """The learning rate of a step.
+
+    Args:
+        schedule: "one-cycle": up along a cosine, then down along another; "cosine": down to 0;
+            "step": a tenth every `drop_every` steps.
+        peak: The highest learning rate.
+        step: From 0.
+        steps: Steps of the whole training.
+        drop_every: For "step".
+    """
+    if schedule == "step":
+        return peak * 0.1 ** (step // drop_every)
+    if schedule == "cosine":
+        return peak * _ease(step / steps)
+    rise = _RISE * steps
+    if step < rise:
+        return peak * (1 - (1 - _FIRST) * _ease(step / rise))
+    return peak * (_LAST + (1 - _LAST) * _ease((step - rise) / (steps - rise)))
+
+
+def _ease(share: float) -> float:
+    """From 1 at 0 to 0 at 1, half a cosine."""
+    return (1 + math.cos(math.pi * share)) / 2

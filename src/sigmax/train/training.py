@@ -1,0 +1,204 @@
+"""One training step after another: data, noise, sigma of each example, objective, optimizer.
+
+What a step does depends on (recipe, step number, weights, optimizer, sigma table) alone. Order,
+augmentation, noise and learning rate are functions of (seed, step), so these five are all there is to
+save, and a resumed training cannot tell that it was interrupted.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from sigmax.data import ImageSource
+from sigmax.errors import TrainingError
+from sigmax.models import Normalize, build_network, with_normalisation
+from sigmax.noise import add_noise
+from sigmax.sampling import Stage, random_stream
+from sigmax.train.examples import ExampleStream
+from sigmax.train.objectives import Batch
+from sigmax.train.optimizers import make_optimizer
+from sigmax.train.recipe import Recipe
+from sigmax.train.schedule import learning_rate
+from sigmax.train.sigma import SigmaTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """What people watch, over all processes."""
+
+    step: int  # from 1 …
+    steps: int  # … to this
+    epoch: int  # from 1
+    examples: int
+    loss: float
+    noisy_accuracy: float  # on the step's own noisy copies
+    mean_sigma: float
+    learning_rate: float
+
+
+@final
+class Training:
+    """A training under way: `step` moves it on, `state` and `restore` carry it over an interruption.
+
+    Args:
+        recipe: The settings.
+        source: The training examples.
+        fabric: Where it runs, already launched; by default in this process.
+        network: A network with weights to start from, for pixels in the data's own space; by default
+            fresh weights that follow from the seed.
+    """
+
+    def __init__(
+        self, recipe: Recipe, source: ImageSource, *, fabric: Fabric | None = None, network: nn.Module | None = None
+    ) -> None:
+        self.recipe = recipe
+        self.source = source
+        self.fabric = fabric or Fabric(devices=1, precision=recipe.precision)
+        self.examples = ExampleStream(
+            source,
+            batch=recipe.batch,
+            augment=recipe.augment,
+            seed=recipe.seed,
+            rank=self.fabric.global_rank,
+            processes=self.fabric.world_size,
+        )
+        self.steps = recipe.epochs * self.examples.steps_per_epoch
+        self.steps_done = 0
+        self.network = network or fresh_network(recipe, source)
+        if len(source.shape) == 3:
+            # Convolutions run up to twice as fast in this layout; the weights are the same.
+            self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        optimizer = make_optimizer(
+            recipe.optimizer,
+            self.network,
+            lr=recipe.lr,
+            momentum=recipe.momentum,
+            weight_decay=recipe.weight_decay,
+        )
+        self.model, self.optimizer = self.fabric.setup(self.network, optimizer)
+        self.sigma = SigmaTable(
+            recipe.sigma,
+            examples=len(source),
+            search=recipe.search if recipe.per_input else None,
+            warmup=recipe.warmup,
+        )
+
+    @property
+    def epochs_done(self) -> int:
+        """Whole epochs."""
+        return self.steps_done // self.examples.steps_per_epoch
+
+    def __iter__(self) -> Iterator[StepReport]:
+        """Take all steps that are left, reporting each."""
+        while self.steps_done < self.steps:
+            yield self.step()
+
+    def step(self) -> StepReport:
+        """Take the next step of all processes together."""
+        recipe, fabric, step = self.recipe, self.fabric, self.steps_done
+        epoch = step // self.examples.steps_per_epoch
+        # Where a network draws numbers of its own (dropout), they too follow from the step.
+        torch.manual_seed(recipe.seed + step * fabric.world_size + fabric.global_rank)
+        self.model.train()
+        examples = self.examples.at(step)
+        x, labels = fabric.to_device(examples.x), fabric.to_device(examples.labels)
+        stream = random_stream(recipe.seed, step, Stage.TRAINING, fabric.device)
+        # Drawn before the search draws from the same stream: K = 0 leaves the noise as it is.
+        eps = self._draw(x, recipe.objective.draws, stream)
+        with fabric.autocast():
+            sigma = self.sigma.choose(
+                self.model,
+                x,
+                examples.indices[examples.share],
+                epoch=epoch,
+                perturb=lambda x, sigma: add_noise(x, sigma, self._draw(x, recipe.search_samples, stream)),
+                noise=recipe.noise,
+            )
+            self.sigma.keep(examples.indices, self._gather(sigma))
+            outcome = recipe.objective(
+                self.model, Batch(x=x, labels=labels, sigma=sigma, eps=eps, noise=recipe.noise, epoch=epoch)
+            )
+        is_correct = (outcome.logits.detach().argmax(dim=-1) == labels.unsqueeze(1)).float()  # share draws
+        numbers = torch.stack([outcome.loss.detach().float(), is_correct.mean(), sigma.mean().float()])
+        loss, accuracy, mean_sigma = self._gather(numbers.unsqueeze(0)).mean(dim=0).tolist()
+        if not math.isfinite(loss):
+            raise TrainingError(f"the loss is {loss} at step {step + 1} of {self.steps} (epoch {epoch + 1})")
+        rate = self._set_learning_rate(step)
+        self.optimizer.zero_grad()
+        fabric.backward(outcome.loss)
+        if recipe.clip is not None:
+            fabric.clip_gradients(self.model, self.optimizer, max_norm=recipe.clip, error_if_nonfinite=False)
+        self.optimizer.step()
+        self.steps_done += 1
+        return StepReport(
+            step=self.steps_done,
+            steps=self.steps,
+            epoch=epoch + 1,
+            examples=self.examples.batch,
+            loss=loss,
+            noisy_accuracy=accuracy,
+            mean_sigma=mean_sigma,
+            learning_rate=rate,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """All that the next step depends on beside the recipe and the data."""
+        return {
+            "steps_done": self.steps_done,
+            "state_dict": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "sigma": self.sigma.values.clone(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        if len(state["sigma"]) != len(self.source):
+            raise TrainingError(
+                f"expected the {len(state['sigma'])} examples that the checkpoint was trained on, "
+                f"got {len(self.source)} in {self.source.name}; give it the same data"
+            )
+        self.steps_done = state["steps_done"]
+        self.network.load_state_dict(state["state_dict"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.sigma.values = state["sigma"]
+
+    def _draw(self, x: Tensor, draws: int, stream: torch.Generator) -> Tensor:
+        """Noise for the share of this process, (share, draws, *dims).
+
+        It is drawn for the whole batch: the noise of an example does not depend on how many share the work.
+        """
+        eps = x.new_empty((self.examples.batch, draws, *x.shape[1:]))
+        return self.recipe.noise.fill(eps, generator=stream)[self.examples.share]
+
+    def _gather(self, share: Tensor) -> Tensor:
+        """The rows of all processes, in their order."""
+        if self.fabric.world_size == 1:
+            return share
+        gathered = self.fabric.all_gather(share)  # processes rows …
+        assert isinstance(gathered, Tensor)
+        return gathered.flatten(0, 1)
+
+    def _set_learning_rate(self, step: int) -> float:
+        rate = learning_rate(
+            self.recipe.schedule,
+            peak=self.recipe.lr,
+            step=step,
+            steps=self.steps,
+            drop_every=self.recipe.drop_every * self.examples.steps_per_epoch,
+        )
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group["scale"]
+        return rate
+
+
+def fresh_network(recipe: Recipe, source: ImageSource) -> nn.Module:
+    """The recipe's network for this data, with weights that follow from the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        network = build_network(recipe.arch, num_classes=len(source.class_names), in_channels=source.shape[0])
+    return with_normalisation(network, Normalize.parse(recipe.normalize))

@@ -1,0 +1,129 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from commands import Run
+from sigmax.train.presets import PRESETS
+from sigmax.train.run import read_checkpoint
+
+
+def train(run: Run, out: Path, *more: object) -> tuple[int, str, str]:
+    return run("train", "digits", "--epochs", 2, "--out", out, *more)
+
+
+def settings(out: Path) -> dict[str, object]:
+    recipe = read_checkpoint(out / "checkpoint.pt")["recipe"]
+    assert isinstance(recipe, dict)
+    return recipe
+
+
+def test_train_then_the_command_it_proposes(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    code, said, log = train(run, out, "--sigma", 0.25)
+    assert code == 0, log
+    assert "epoch 2/2" in log
+    assert "held-out accuracy under one draw of noise: 0." in said
+    proposed = next(line for line in said.splitlines() if line.startswith("next:"))
+    assert proposed.split()[1:4] == ["sigmax", "certify", str(out)]
+    code, said, log = run(*proposed.split()[2:-4], "--n", 200, "--max", 5, "--out", tmp_path / "certificates")
+    assert code == 0, log
+
+
+def test_options_reach_the_recipe(run: Run, tmp_path: Path) -> None:
+    flags = (
+        "--sigma 0.5 --method smoothadv -o epsilon=0.5 -o steps=1 --per-input --warmup 1 --search-steps 2 --batch 128"
+    )
+    more = "--lr 0.02 --schedule cosine --clip 2 --augment crop --norm l1 --seed 3 --weight-decay 0 --json"
+    code, said, log = train(run, tmp_path / "run", *flags.split(), *more.split())
+    assert code == 0, log
+    assert json.loads(said)["method"] == "smoothadv-ds2"
+    found = settings(tmp_path / "run")
+    objective = found.pop("objective")
+    assert objective == {
+        "method": "smoothadv",
+        "draws": 1,
+        "epsilon": 0.5,
+        "steps": 1,
+        "warmup": 10,
+        "attack": "pgd",
+    }
+    expected = {"sigma": 0.5, "per_input": True, "warmup": 1, "search_steps": 2, "batch": 128, "lr": 0.02, "norm": "l1"}
+    expected |= {"schedule": "cosine", "clip": 2.0, "augment": "crop", "seed": 3, "weight_decay": 0.0}
+    assert {name: found[name] for name in expected} == expected
+    # A network trained under uniform noise is certified under uniform noise, without being told.
+    code, said, log = run("certify", tmp_path / "run", "--n", 200, "--max", 3, "--out", tmp_path / "certificates")
+    assert code == 0, log
+    assert json.loads((tmp_path / "certificates" / "config.json").read_text())["noise"] == "uniform"
+
+
+def test_fine_tuning_takes_over_what_the_network_says(run: Run, tmp_path: Path) -> None:
+    assert train(run, tmp_path / "first", "--sigma", 0.3, "--normalize", "0.3/0.4")[0] == 0
+    code, _, log = train(
+        run, tmp_path / "second", "--from", tmp_path / "first", "--method", "macer", "-o", "draws=4"
+    )
+    assert code == 0, log
+    found = settings(tmp_path / "second")
+    assert (found["sigma"], found["normalize"], found["arch"]) == (0.3, "0.3/0.4", "digits-cnn")
+
+
+def test_an_unfinished_training_asks_for_resume(run: Run, tmp_path: Path) -> None:
+    assert train(run, tmp_path / "run", "--sigma", 0.25)[0] == 0
+    code, _, log = train(run, tmp_path / "run", "--sigma", 0.25)
+    assert code == 2
+    assert "--resume" in log
+    assert train(run, tmp_path / "run", "--sigma", 0.25, "--resume")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("", "expected --sigma"),
+        ("--sigma 0.25 --method cohem", "got method='cohem'"),
+        ("--sigma 0.25 -o draws", "NAME=VALUE"),
+        ("--sigma 0.25 -o epsilon=1", "expected an option of cohen (draws=1)"),
+        ("--sigma 0.25 --preset paper-cifar10-cohen", "expected cifar10 for preset"),
+        ("--sigma 0.25 --preset nothing", "paper-cifar10-cohen"),
+        ("--sigma -1", "sigma > 0"),
+        ("--sigma 0.25 --arch nothing", "arch"),
+        ("--from nowhere.safetensors", "no such file"),
+        ("--from zoo:nothing", "network of the zoo"),
+        ("--sigma 0.25 --precision half", "precision"),
+        ("--sigma 0.25 --device abacus", "device"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_nothing(run: Run, tmp_path: Path, flags: str, says: str) -> None:
+    code, _, log = train(run, tmp_path / "run", *flags.split())
+    assert code == 2
+    assert says in log
+    assert len(log.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_presets_are_listed_and_complete(run: Run) -> None:
+    code, said, _ = run("train", "cifar10", "--preset", "list")
+    assert code == 0
+    assert all(name in said for name in PRESETS)
+    for data in ("cifar10", "imagenet"):
+        for method in ("cohen", "smoothadv", "macer") if data == "cifar10" else ("cohen", "smoothadv"):
+            for kind in ("", "-ds2"):
+                preset = PRESETS[f"paper-{data}-{method}{kind}"]
+                assert preset.method == method
+                assert preset.sigmas == ((0.12, 0.25, 0.5) if data == "cifar10" else (0.25, 0.5, 1.0))
+                assert preset.settings.get("per_input", False) == bool(kind)
+
+
+def test_presets_have_the_settings_of_the_paper() -> None:
+    cohen, ds2 = PRESETS["paper-cifar10-cohen"].settings, PRESETS["paper-cifar10-cohen-ds2"].settings
+    assert (cohen["arch"], cohen["epochs"], cohen["batch"]) == ("resnet18", 200, 256)
+    assert (ds2["epochs"], ds2["warmup"], ds2["search_steps"]) == (200, 50, 1)
+    fine = PRESETS["paper-imagenet-cohen-ds2"]
+    assert (fine.settings["epochs"], fine.settings["warmup"], fine.fine_tunes) == (30, 0, True)
+    assert PRESETS["paper-cifar10-macer-ds2"].settings["search_samples"] == 8
+
+
+def test_a_preset_that_fine_tunes_needs_a_network(run: Run, tmp_path: Path) -> None:
+    arguments = ["train", "cifar10", "--sigma", 0.25, "--preset", "paper-cifar10-smoothadv-ds2"]
+    code, _, log = run(*arguments, "--out", tmp_path / "run")
+    assert code == 2
+    assert "--from NETWORK" in log

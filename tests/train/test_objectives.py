@@ -1,0 +1,298 @@
+"""Losses and gradients against independent computations on models small enough to see through."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy.special import log_softmax, softmax
+from scipy.stats import norm
+from torch import Tensor, nn
+
+from sigmax import Gaussian, Uniform
+from sigmax.errors import InvalidInputError
+from sigmax.noise import SmoothingDistribution
+from sigmax.train import Batch, make_objective, objectives
+from sigmax.train.objectives.smoothadv import SmoothAdv
+
+CLASSES, PIXELS = 3, 4
+NAMES = ["cohen", "consistency", "macer", "smoothadv"]
+
+
+def make_batch(
+    draws: int, *, examples: int = 5, noise: SmoothingDistribution | None = None, seed: int = 0, epoch: int = 100
+) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    noise = noise or Gaussian()
+    eps = torch.empty(examples, draws, PIXELS, dtype=torch.float64)
+    return Batch(
+        x=torch.randn(examples, PIXELS, generator=generator, dtype=torch.float64),
+        labels=torch.randint(CLASSES, (examples,), generator=generator),
+        sigma=torch.rand(examples, generator=generator, dtype=torch.float64) + 0.2,
+        eps=noise.fill(eps, generator=generator),
+        noise=noise,
+        epoch=epoch,
+    )
+
+
+def linear(seed: int = 0, scale: float = 1.0) -> nn.Linear:
+    torch.manual_seed(seed)
+    layer = nn.Linear(PIXELS, CLASSES).double()
+    with torch.no_grad():
+        layer.weight.mul_(scale)
+    return layer
+
+
+def logits_by_hand(layer: nn.Linear, batch: Batch, x: Tensor | None = None) -> NDArray[np.float64]:
+    """Every noisy copy one at a time, (batch, draws, classes)."""
+    weight, bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
+    at = (batch.x if x is None else x).detach().numpy()
+    rows = [
+        [weight @ (at[i] + batch.sigma.numpy()[i] * batch.eps.numpy()[i, j]) + bias for j in range(batch.eps.shape[1])]
+        for i in range(len(at))
+    ]
+    return np.array(rows)
+
+
+def cross_entropy_by_hand(logits: NDArray[np.float64], labels: Tensor) -> float:
+    rows = log_softmax(logits, axis=-1)
+    return float(-np.mean([[copy[int(label)] for copy in row] for row, label in zip(rows, labels, strict=True)]))
+
+
+def test_the_package_finds_every_objective() -> None:
+    assert sorted(objectives()) == NAMES
+
+
+def test_cohen_is_the_cross_entropy_of_noisy_copies() -> None:
+    layer, batch = linear(), make_batch(3)
+    outcome = make_objective("cohen", {"draws": 3})(layer, batch)
+    assert outcome.loss.item() == pytest.approx(cross_entropy_by_hand(logits_by_hand(layer, batch), batch.labels))
+    np.testing.assert_allclose(outcome.logits.detach(), logits_by_hand(layer, batch))
+
+
+def test_consistency_against_numpy() -> None:
+    layer, batch = linear(), make_batch(3)
+    loss = make_objective("consistency", {"draws": 3, "strength": 7.0, "entropy": 0.3})(layer, batch).loss.item()
+    probs = softmax(logits_by_hand(layer, batch), axis=-1)
+    mean = probs.mean(axis=1)
+    divergence = np.mean([np.sum(m * np.log(m / copy)) for m, row in zip(mean, probs, strict=True) for copy in row])
+    entropy = np.mean(-np.sum(mean * np.log(mean), axis=1))
+    fit = cross_entropy_by_hand(logits_by_hand(layer, batch), batch.labels)
+    assert loss == pytest.approx(fit + 7.0 * divergence + 0.3 * entropy)
+
+
+def macer_by_hand(
+    layer: nn.Linear, batch: Batch, *, strength: float = 12.0, hinge: float = 8.0, sharpness: float = 16.0
+) -> float:
+    """The formula, input by input; Gaussian noise."""
+    logits, total = logits_by_hand(layer, batch), 0.0
+    for row, label, sigma in zip(logits, batch.labels.tolist(), batch.sigma.tolist(), strict=True):
+        mean = softmax(row, axis=-1).mean(axis=0)
+        total -= np.log(mean[label])
+        sharp = softmax(sharpness * row, axis=-1).mean(axis=0).clip(1e-6, 1 - 1e-6)
+        if mean.argmax() == label and sharp.argmax() == label:
+            second, first = np.sort(sharp)[-2:]
+            total += strength * sigma / 2 * max(hinge - (norm.ppf(first) - norm.ppf(second)), 0.0)
+    return total / len(logits)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_macer_against_numpy(seed: int) -> None:
+    layer, batch = linear(seed), make_batch(8, seed=seed)
+    loss = make_objective("macer", {"draws": 8})(layer, batch).loss.item()
+    assert loss == pytest.approx(macer_by_hand(layer, batch), rel=1e-9)
+
+
+def test_macer_takes_the_hinge_only_where_the_answer_is_right() -> None:
+    layer, batch = linear(3), make_batch(8, seed=3)
+    answers = softmax(logits_by_hand(layer, batch), axis=-1).mean(axis=1).argmax(axis=1)
+    wrong = replace(batch, labels=torch.from_numpy((answers + 1) % CLASSES))
+    weak, strong = (make_objective("macer", {"draws": 8, "strength": s})(layer, wrong).loss for s in (0.0, 50.0))
+    assert weak.item() == strong.item()
+
+
+def test_macer_gradient_against_finite_differences() -> None:
+    layer, batch = linear(1, scale=0.5), make_batch(8, seed=1)
+    make_objective("macer", {"draws": 8})(layer, batch).loss.backward()  # type: ignore[no-untyped-call]
+    assert layer.weight.grad is not None
+    for place in [(0, 0), (1, 2), (2, 3)]:
+        slopes = []
+        for step in (1e-6, -1e-6):
+            with torch.no_grad():
+                layer.weight[place] += step
+            slopes.append(macer_by_hand(layer, batch))
+            with torch.no_grad():
+                layer.weight[place] -= step
+        assert layer.weight.grad[place].item() == pytest.approx((slopes[0] - slopes[1]) / 2e-6, rel=1e-4)
+
+
+def test_macer_stays_finite_where_the_network_is_certain() -> None:
+    layer, batch = linear(2, scale=1e4), make_batch(4, seed=2)
+    loss = make_objective("macer", {"draws": 4})(layer, batch).loss
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert layer.weight.grad is not None
+    assert torch.isfinite(loss)
+    assert torch.isfinite(layer.weight.grad).all()
+
+
+def test_macer_under_uniform_noise_widens_the_l1_radius() -> None:
+    layer = linear(1)
+    batch = as_answered(layer, make_batch(64, noise=Uniform(), seed=1))
+    objective = make_objective("macer", {"hinge": 2.0})
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.05)
+
+    def mean_radius() -> float:
+        sharp = (16 * batch.logits(layer)).softmax(dim=-1).mean(dim=1).clamp(1e-6, 1 - 1e-6)
+        return float(batch.noise.soft_radius(sharp, batch.sigma, label=batch.labels).mean().detach())
+
+    before = mean_radius()
+    for _ in range(100):
+        optimizer.zero_grad()
+        objective(layer, batch).loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    assert mean_radius() > before + 0.02
+
+
+class Wavy(nn.Module):
+    """A network with curvature and batch norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(PIXELS, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, CLASSES)).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)  # type: ignore[no-any-return]
+
+
+def smoothed_loss(network: nn.Module, batch: Batch, x: Tensor) -> NDArray[np.float64]:
+    """-log of the mean probability of the label, each input, in evaluation mode."""
+    network.eval()
+    with torch.no_grad():
+        probs = batch.logits(network, x).softmax(dim=-1).mean(dim=1)
+    network.train()
+    lost: NDArray[np.float64] = -np.log(probs[torch.arange(len(x)), batch.labels].numpy())
+    return lost
+
+
+def smoothed_answers(network: nn.Module, batch: Batch, x: Tensor) -> Tensor:
+    network.eval()
+    with torch.no_grad():
+        answers = batch.logits(network, x).softmax(dim=-1).mean(dim=1).argmax(dim=1)
+    network.train()
+    return answers
+
+
+def as_answered(network: nn.Module, batch: Batch) -> Batch:
+    """The same inputs, labelled as the smoothed network answers: there is something to attack."""
+    return replace(batch, labels=smoothed_answers(network, batch, batch.x))
+
+
+@pytest.mark.parametrize("attack", ["pgd", "ddn"])
+@pytest.mark.parametrize(("steps", "epsilon"), [(1, 0.25), (2, 0.25), (8, 1.0)])
+def test_the_attack_raises_the_smoothed_loss_inside_its_ball(attack: str, steps: int, epsilon: float) -> None:
+    torch.manual_seed(0)
+    network = Wavy().train()
+    batch = as_answered(network, make_batch(4, examples=40))
+    objective = make_objective("smoothadv", {"attack": attack, "steps": steps, "epsilon": epsilon, "draws": 4})
+    assert isinstance(objective, SmoothAdv)
+    found = objective.adversary(network, batch)
+    lengths = (found - batch.x).norm(dim=1)
+    assert lengths.max() <= epsilon * (1 + 1e-9)
+    assert lengths.min() > 0
+    gained = smoothed_loss(network, batch, found) - smoothed_loss(network, batch, batch.x)
+    assert gained.mean() > 0.02 * epsilon
+    assert (gained > 0).mean() > 0.9
+
+
+def test_ddn_finds_nearer_adversaries_than_pgd() -> None:
+    torch.manual_seed(0)
+    network = Wavy().train()
+    batch = as_answered(network, make_batch(4, examples=40))
+    answers = {}
+    for attack in ("pgd", "ddn"):
+        found = make_objective("smoothadv", {"attack": attack, "steps": 20, "epsilon": 2.0, "draws": 4}).adversary(  # type: ignore[attr-defined]
+            network, batch
+        )
+        is_fooled = smoothed_answers(network, batch, found) != batch.labels
+        answers[attack] = (is_fooled, (found - batch.x).norm(dim=1))
+    both = answers["pgd"][0] & answers["ddn"][0]
+    assert both.sum() > 10
+    assert (answers["ddn"][1][both] <= answers["pgd"][1][both]).all()
+    assert answers["ddn"][1][both].mean() < 0.8 * answers["pgd"][1][both].mean()
+
+
+def test_one_attack_step_goes_along_the_gradient_of_the_mean_probability() -> None:
+    layer, batch = linear(), make_batch(4)
+    objective = SmoothAdv(draws=4, steps=1, epsilon=0.25)
+    found = objective.adversary(layer, batch)
+    weight = layer.weight.detach().numpy()
+    probs = softmax(logits_by_hand(layer, batch), axis=-1)
+    for i, label in enumerate(batch.labels.tolist()):
+        mean = probs[i, :, label].mean()
+        # d(-log mean_j p_j)/dx = -mean_j p_j (w_label - sum_c p_jc w_c) / mean
+        slope = -np.mean([p[label] * (weight[label] - p @ weight) for p in probs[i]], axis=0) / mean
+        expected = batch.x[i].numpy() + 0.25 * slope / np.linalg.norm(slope)
+        np.testing.assert_allclose(found[i].detach(), expected, rtol=1e-9)
+
+
+def test_smoothadv_trains_on_what_the_attack_found_under_the_same_noise() -> None:
+    layer, batch = linear(), make_batch(2)
+    objective = SmoothAdv(draws=2)
+    found = objective.adversary(layer, batch)
+    by_hand = cross_entropy_by_hand(logits_by_hand(layer, batch, found), batch.labels)
+    assert objective(layer, batch).loss.item() == pytest.approx(by_hand)
+
+
+def test_the_attack_grows_during_its_warm_up() -> None:
+    layer = linear()
+    for epoch, share in [(0, 0.1), (4, 0.5), (9, 1.0), (50, 1.0)]:
+        batch = make_batch(1, epoch=epoch)
+        lengths = (SmoothAdv().adversary(layer, batch) - batch.x).norm(dim=1)
+        np.testing.assert_allclose(lengths.detach(), 0.25 * share, rtol=1e-9)
+
+
+@pytest.mark.parametrize("attack", ["pgd", "ddn"])
+def test_the_attack_leaves_no_trace_in_the_network(attack: str) -> None:
+    torch.manual_seed(0)
+    network, batch = Wavy().train(), make_batch(2)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    SmoothAdv(draws=2, attack=attack).adversary(network, batch)  # type: ignore[arg-type]
+    assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
+    assert all(parameter.grad is None for parameter in network.parameters())
+    assert all(module.training for module in network.modules())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_example_has_its_own_sigma(name: str) -> None:
+    """Changing sigma of one example changes the logits of that one alone."""
+    layer = linear()
+    objective = make_objective(name)
+    batch = make_batch(objective.draws)
+    sigma = batch.sigma.clone()
+    sigma[2] *= 2
+    other = replace(batch, sigma=sigma)
+    same = objective(layer, batch).logits == objective(layer, other).logits
+    assert [bool(row.all()) for row in same] == [True, True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "says"),
+    [
+        ("cohem", {}, "cohen, consistency, macer, smoothadv"),
+        ("macer", {"lamda": "3"}, "draws=64, strength=12.0, hinge=8.0, sharpness=16.0"),
+        ("macer", {"draws": "many"}, "expected draws to be int"),
+        ("cohen", {"draws": "0"}, "draws >= 1"),
+        ("smoothadv", {"attack": "fgsm"}, "pgd or ddn"),
+        ("nowhere.at.all:Loss", {}, "nowhere"),
+        ("sigmax.train:Batch", {}, "subclass of Objective"),
+    ],
+)
+def test_what_cannot_be_is_refused(method: str, options: dict[str, str], says: str) -> None:
+    with pytest.raises(InvalidInputError, match=says):
+        make_objective(method, options)
+
+
+def test_options_may_be_texts() -> None:
+    assert make_objective("smoothadv", {"epsilon": "0.5", "steps": "3"}) == SmoothAdv(epsilon=0.5, steps=3)
+    assert make_objective("sigmax.train.objectives.cohen:Cohen") == make_objective("cohen")

@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sigmax.models import build_network
+from sigmax.train.optimizers import Muon, make_optimizer, orthogonalised
+
+
+@pytest.mark.parametrize("shape", [(8, 27), (64, 96), (128, 16)])
+def test_orthogonalised_keeps_the_singular_vectors_and_levels_the_values(shape: tuple[int, int]) -> None:
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    left, _, right = np.linalg.svd(matrix.numpy(), full_matrices=False)
+    scale = max(1.0, shape[0] / shape[1]) ** 0.5
+    inner = left.T @ orthogonalised(matrix).numpy() @ right.T / scale
+    values = np.diag(inner)
+    np.testing.assert_allclose(inner, np.diag(values), atol=1e-9)
+    assert (values > 0.3).all()
+    assert (values < 1.3).all()
+
+
+def test_muon_step_against_the_formula() -> None:
+    torch.manual_seed(0)
+    conv, vector = nn.Parameter(torch.randn(4, 3, 3, 3)), nn.Parameter(torch.randn(5))
+    start = [conv.detach().clone(), vector.detach().clone()]
+    optimizer = Muon([conv, vector], lr=0.1, momentum=0.9, weight_decay=0.5)
+    gradients = [[torch.randn_like(p) for p in (conv, vector)] for _ in range(2)]
+    momentum = [torch.zeros_like(p) for p in start]
+    for given in gradients:
+        for parameter, gradient in zip((conv, vector), given, strict=True):
+            parameter.grad = gradient.clone()
+        optimizer.step()
+        for i, gradient in enumerate(given):
+            momentum[i] = 0.9 * momentum[i] + gradient
+            direction = gradient + 0.9 * momentum[i]
+            if i == 0:
+                direction = orthogonalised(direction.reshape(4, 27)).reshape(4, 3, 3, 3)
+            start[i] = start[i] * (1 - 0.1 * 0.5) - 0.1 * direction
+    torch.testing.assert_close(conv.detach(), start[0])
+    torch.testing.assert_close(vector.detach(), start[1])
+
+
+@pytest.mark.parametrize("kind", ["sgd", "muon"])
+def test_every_parameter_is_trained_and_only_weights_decay(kind: str) -> None:
+    network = build_network("resnet20", num_classes=10, in_channels=3)
+    optimizer = make_optimizer(kind, network, lr=0.1, momentum=0.9, weight_decay=0.01)  # type: ignore[arg-type]
+    trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    assert trained == {id(p) for p in network.parameters()}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.ndim == 1:
+                assert group["weight_decay"] == 0.0
+            if parameter.ndim == 4:
+                assert group["weight_decay"] == 0.01

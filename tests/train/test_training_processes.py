@@ -1,0 +1,79 @@
+"""Trainings as processes: killed and resumed, and shared by two."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from sigmax.train.run import read_checkpoint
+
+SETTINGS = "--sigma 0.25 --method smoothadv --option warmup=2 --per-input --augment crop --batch 32"
+
+
+def command(out: Path, *, epochs: int, module: str = "sigmax") -> list[str]:
+    return ["-m", module, "train", "digits", *SETTINGS.split(), "--epochs", str(epochs), "--out", str(out), "--resume"]
+
+
+def environment() -> dict[str, str]:
+    # One thread each: the processes of a test must not fight over the cores.
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def test_killed_at_random_batches_and_resumed_is_bit_identical(tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    subprocess.run([sys.executable, *command(whole, epochs=10)], check=True, capture_output=True, env=environment())
+    moments, kills = random.Random(0), 0
+    while kills < 3:
+        before = (killed / "checkpoint.pt").stat().st_mtime_ns if (killed / "checkpoint.pt").exists() else 0
+        process = subprocess.Popen(
+            [sys.executable, *command(killed, epochs=10)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=environment(),
+        )
+        patience = time.monotonic() + 60
+        # Wait for a checkpoint of this process, then any number of batches.
+        while process.poll() is None and time.monotonic() < patience:
+            if (killed / "checkpoint.pt").exists() and (killed / "checkpoint.pt").stat().st_mtime_ns > before:
+                break
+            time.sleep(0.002)
+        time.sleep(moments.uniform(0.0, 0.3))
+        assert process.poll() is None, "it ended before it could be killed"
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        kills += 1
+    assert not (killed / "model.safetensors").exists()
+    subprocess.run([sys.executable, *command(killed, epochs=10)], check=True, capture_output=True, env=environment())
+    one, other = (read_checkpoint(folder / "checkpoint.pt") for folder in (whole, killed))
+    assert torch.equal(one["sigma"], other["sigma"])
+    assert all(torch.equal(one["state_dict"][name], other["state_dict"][name]) for name in one["state_dict"])
+    assert (whole / "model.safetensors").read_bytes() == (killed / "model.safetensors").read_bytes()
+
+
+def test_two_processes_train_the_same_network_and_the_same_table(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    subprocess.run([sys.executable, *command(one, epochs=3)], check=True, capture_output=True, env=environment())
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    shared = subprocess.run([*launch, *command(two, epochs=3)], capture_output=True, text=True, env=environment())
+    assert shared.returncode == 0, shared.stderr
+    assert shared.stdout.count("network: ") == 1, "only the first process speaks"
+    a, b = (read_checkpoint(folder / "checkpoint.pt") for folder in (one, two))
+    assert a["steps_done"] == b["steps_done"]
+    assert a["sigma"].std() > 0
+    torch.testing.assert_close(a["sigma"], b["sigma"], rtol=1e-5, atol=1e-6)
+    for name, tensor in a["state_dict"].items():
+        torch.testing.assert_close(tensor, b["state_dict"][name], rtol=1e-3, atol=1e-4)
+
+
+def test_a_batch_that_processes_cannot_share_is_an_error_in_one_line(tmp_path: Path) -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    odd = [*command(tmp_path, epochs=1), "--batch", "31"]
+    refused = subprocess.run([*launch, *odd], capture_output=True, text=True, env=environment())
+    assert refused.returncode != 0
+    assert "use a multiple of 2" in refused.stderr
