@@ -9,7 +9,6 @@ Weights are random: the time of a forward pass does not depend on them.
 
 import argparse
 import json
-import platform
 import time
 from pathlib import Path
 
@@ -18,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from sigmax import SmoothedClassifier, __version__
+from machine import describe_machine
+from sigmax import SmoothedClassifier
 from sigmax.models import build_network
 
 
@@ -56,9 +56,7 @@ def main() -> None:
         smoothed.certify(x, n=options.n)
         total = time.perf_counter() - began
         rows.append({"network": arch, "seconds": total, "forward_share": timed.seconds / total})
-    machine = (
-        f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, sigmax {__version__}"
-    )
+    machine = describe_machine()
     view = Table("network", "seconds", "inside the forward pass", title=f"n = {options.n:,}; {machine}", box=None)
     for row in rows:
         view.add_row(str(row["network"]), f"{row['seconds']:.1f}", f"{row['forward_share']:.1%}")

@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy.fft import idctn
 
+from machine import hardware
 from sigmax.certificate import PointCertificate
 from sigmax.data import load_source
 from sigmax.memory import CertificateMemory
@@ -59,13 +60,6 @@ def unseen(images: Images) -> Images:
     rng = np.random.default_rng(1)
     noisy = np.rint(images[: 2 * ROUNDS] * 255) + rng.integers(-16, 17, (2 * ROUNDS, *SHAPE))
     return noisy.clip(0, 255).astype(np.float32) / np.float32(255)
-
-
-def hardware() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores"
 
 
 def versions() -> str:

@@ -1,7 +1,10 @@
-"""Writing files so that an interruption leaves the old content or the new, never half of it."""
+"""Files: written so that an interruption leaves the old content or the new, and modules of the user's own."""
 
+import importlib
 import os
+import sys
 from pathlib import Path
+from types import ModuleType
 
 from filelock import FileLock, Timeout
 
@@ -30,3 +33,10 @@ def lock_folder(folder: Path) -> FileLock:
     except OSError as error:
         raise RecordError(f"expected a folder for the run, got {folder}: {error}") from error
     return lock
+
+
+def import_own(module: str) -> ModuleType:
+    """A module of the user's own, found also beside the command, as `python -m` finds it."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    return importlib.import_module(module)

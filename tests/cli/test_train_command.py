@@ -4,6 +4,8 @@ from pathlib import Path
 import pytest
 
 from commands import Run
+from sigmax.cli.train import make_recipe
+from sigmax.train import Recipe
 from sigmax.train.presets import PRESETS
 from sigmax.train.run import read_checkpoint
 
@@ -59,9 +61,7 @@ def test_options_reach_the_recipe(run: Run, tmp_path: Path) -> None:
 
 def test_fine_tuning_takes_over_what_the_network_says(run: Run, tmp_path: Path) -> None:
     assert train(run, tmp_path / "first", "--sigma", 0.3, "--normalize", "0.3/0.4")[0] == 0
-    code, _, log = train(
-        run, tmp_path / "second", "--from", tmp_path / "first", "--method", "macer", "-o", "draws=4"
-    )
+    code, _, log = train(run, tmp_path / "second", "--from", tmp_path / "first", "--method", "macer", "-o", "draws=4")
     assert code == 0, log
     found = settings(tmp_path / "second")
     assert (found["sigma"], found["normalize"], found["arch"]) == (0.3, "0.3/0.4", "digits-cnn")
@@ -113,13 +113,62 @@ def test_presets_are_listed_and_complete(run: Run) -> None:
                 assert preset.settings.get("per_input", False) == bool(kind)
 
 
+def recipe_of(preset: str, sigma: float, start: Path | None = None, **given: object) -> Recipe:
+    data = PRESETS[preset].data if preset else "cifar10"
+    return make_recipe(data, {"sigma": sigma, **given}, None, [], preset or None, str(start) if start else None)[0]
+
+
 def test_presets_have_the_settings_of_the_paper() -> None:
-    cohen, ds2 = PRESETS["paper-cifar10-cohen"].settings, PRESETS["paper-cifar10-cohen-ds2"].settings
-    assert (cohen["arch"], cohen["epochs"], cohen["batch"]) == ("resnet18", 200, 256)
-    assert (ds2["epochs"], ds2["warmup"], ds2["search_steps"]) == (200, 50, 1)
+    for name, preset in PRESETS.items():
+        if name.startswith("paper") and not preset.fine_tunes:
+            recipe = recipe_of(name, 0.25)
+            assert (recipe.optimizer, recipe.weight_decay, recipe.schedule) == ("sgd", 1e-4, "step")
+            assert recipe.lr == (0.01 if preset.method == "macer" else 0.1)
+            assert recipe.arch == ("resnet18" if preset.data == "cifar10" else "resnet50")
+            assert recipe.epochs == (200 if preset.data == "cifar10" else 90)
+            assert recipe.objective.name == preset.method
+    ds2 = recipe_of("paper-cifar10-cohen-ds2", 0.12)
+    assert (ds2.per_input, ds2.warmup, ds2.search_steps, ds2.step_size) == (True, 50, 1, 1e-4)
+    assert recipe_of("paper-cifar10-macer-ds2", 0.5).search_samples == 8
+    assert recipe_of("paper-cifar10-macer", 0.5).objective.draws == 64
     fine = PRESETS["paper-imagenet-cohen-ds2"]
     assert (fine.settings["epochs"], fine.settings["warmup"], fine.fine_tunes) == (30, 0, True)
-    assert PRESETS["paper-cifar10-macer-ds2"].settings["search_samples"] == 8
+    zetas = [recipe_of("paper-imagenet-smoothadv", sigma).objective for sigma in (0.25, 0.5, 1.0)]
+    assert [getattr(objective, "epsilon", None) for objective in zetas] == [0.5, 1.0, 1.0]
+
+
+def test_another_optimizer_does_not_take_over_the_learning_rate_of_the_default() -> None:
+    assert recipe_of("", 0.25).optimizer == "muon"
+    other = recipe_of("", 0.25, optimizer="sgd")
+    assert (other.lr, other.weight_decay) == (0.1, 5e-4)
+
+
+def test_another_sigma_than_the_paper_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    recipe_of("paper-cifar10-cohen", 0.3)
+    assert "0.12, 0.25, 0.5" in capsys.readouterr().err
+
+
+def test_an_objective_of_the_users_own(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_loss.py").write_text(
+        """
+from dataclasses import dataclass
+from sigmax.train import Objective, Outcome
+
+@dataclass(frozen=True, kw_only=True)
+class Squared(Objective):
+    name = "squared"
+    draws: int = 1
+    power: float = 2.0
+
+    def __call__(self, network, batch):
+        logits = batch.logits(network)
+        return Outcome(loss=logits.abs().pow(self.power).mean(), logits=logits)
+"""
+    )
+    monkeypatch.chdir(tmp_path)
+    code, _, log = train(run, tmp_path / "run", "--sigma", 0.25, "--method", "my_loss:Squared", "-o", "power=3")
+    assert code == 0, log
+    assert settings(tmp_path / "run")["objective"] == {"method": "my_loss:Squared", "draws": 1, "power": 3.0}
 
 
 def test_a_preset_that_fine_tunes_needs_a_network(run: Run, tmp_path: Path) -> None:

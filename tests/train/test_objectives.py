@@ -127,9 +127,12 @@ def test_macer_gradient_against_finite_differences() -> None:
         assert layer.weight.grad[place].item() == pytest.approx((slopes[0] - slopes[1]) / 2e-6, rel=1e-4)
 
 
-def test_macer_stays_finite_where_the_network_is_certain() -> None:
-    layer, batch = linear(2, scale=1e4), make_batch(4, seed=2)
-    loss = make_objective("macer", {"draws": 4})(layer, batch).loss
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", NAMES)
+def test_losses_and_gradients_stay_finite_where_the_network_is_certain(name: str, dtype: torch.dtype) -> None:
+    objective = make_objective(name)
+    layer, batch = linear(2, scale=1e4).to(dtype), make_batch(objective.draws, seed=2)
+    loss = objective(layer, replace(batch, **{f: getattr(batch, f).to(dtype) for f in ("x", "sigma", "eps")})).loss
     loss.backward()  # type: ignore[no-untyped-call]
     assert layer.weight.grad is not None
     assert torch.isfinite(loss)
@@ -284,8 +287,10 @@ def test_every_example_has_its_own_sigma(name: str) -> None:
         ("macer", {"draws": "many"}, "expected draws to be int"),
         ("cohen", {"draws": "0"}, "draws >= 1"),
         ("smoothadv", {"attack": "fgsm"}, "pgd or ddn"),
+        ("macer", {"hinge": "nan"}, "hinge >= 0"),
         ("nowhere.at.all:Loss", {}, "nowhere"),
-        ("sigmax.train:Batch", {}, "subclass of Objective"),
+        ("sigmax.train:Batch", {}, "derived from Objective"),
+        ("sigmax.train:Objective", {}, "derived from Objective"),
     ],
 )
 def test_what_cannot_be_is_refused(method: str, options: dict[str, str], says: str) -> None:

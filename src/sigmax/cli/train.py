@@ -13,7 +13,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sigmax.cli.console import log_console, out_console, resumable, say
-from sigmax.cli.options import JsonOption, Norm, load
+from sigmax.cli.options import JsonOption, Norm
 from sigmax.errors import InvalidInputError
 from sigmax.rounding import format_nearest
 
@@ -49,6 +49,7 @@ def train(
     warmup: Annotated[int | None, typer.Option(help="Epochs with one sigma before --per-input begins.")] = None,
     search_steps: Annotated[int | None, typer.Option(help="K, ascent steps on sigma per visit.")] = None,
     search_samples: Annotated[int | None, typer.Option(help="Noise draws per ascent step.")] = None,
+    step_size: Annotated[float | None, typer.Option("--search-step-size", help="Of the ascent on sigma.")] = None,
     start: Annotated[str | None, typer.Option("--from", help="A trained network to fine-tune.")] = None,
     arch: Annotated[str | None, typer.Option(help="The network, such as resnet18.")] = None,
     normalize: Annotated[str | None, typer.Option(help="Normalisation before the network.")] = None,
@@ -109,21 +110,22 @@ def train(
         "warmup": warmup,
         "search_steps": search_steps,
         "search_samples": search_samples,
+        "step_size": step_size,
         "seed": seed,
         "precision": precision,
     }
     settings = {name: value for name, value in given.items() if value is not None}
-    recipe, network = _recipe(data, settings, method, option or [], preset, start)
+    recipe, network = make_recipe(data, settings, method, option or [], preset, start)
     if out is None:
         out = Path("runs") / f"{data.partition(':')[0]}-{method_name(recipe)}-{recipe.sigma:g}"
     source = load_source(data, split="train", download=download)
     fabric = _fabric(recipe, device, devices)
-    if not fabric.is_global_zero:
-        log_console.quiet = out_console.quiet = True
-    with resumable(f"the same command with --out {out} --resume"), _progress(recipe) as show:
+    with resumable(f"the same command with --out {out} --resume"), _progress(recipe, fabric.is_global_zero) as show:
         summary = run(
             recipe, source, out, held_out=_held_out(data), fabric=fabric, network=network, resume=resume, on_step=show
         )
+    if not fabric.is_global_zero:
+        return
     if as_json:
         out_console.print_json(json.dumps(asdict(summary)))
         return
@@ -132,13 +134,15 @@ def train(
         say(f"held-out accuracy under one draw of noise: {format_nearest(summary.noisy_accuracy)}")
     say(f"network: {out / 'model.safetensors'}")
     say(f"curves:  tensorboard --logdir {out}")
-    say(f"next:    sigmax certify {out} --data {data} {'--per-input ' if recipe.per_input else ''}--n 10000 --max 100")
+    test = data if _has_test_split(data) else f"{data.partition(':')[0]}:HELD-OUT"
+    say(f"next:    sigmax certify {out} --data {test} {'--per-input ' if recipe.per_input else ''}--n 10000 --max 100")
 
 
-def _recipe(
+def make_recipe(
     data: str, given: dict[str, Any], method: str | None, options: list[str], preset: str | None, start: str | None
 ) -> tuple["Recipe", Any]:
-    """What was asked, over the preset, over the network to start from, over what suits the data set."""
+    """What was asked; else what the network to start from says; else the preset, or what suits the data set."""
+    from sigmax.models import load_model
     from sigmax.train import Recipe, make_objective
     from sigmax.train.presets import DEFAULTS, PRESETS, find_preset
 
@@ -149,10 +153,13 @@ def _recipe(
         raise typer.Exit
     kind = data.partition(":")[0]
     chosen = find_preset(preset, kind) if preset else None
-    settings: dict[str, Any] = {**DEFAULTS.get(kind, {}), **(chosen.settings if chosen else {})}
+    settings: dict[str, Any] = dict(chosen.settings if chosen else DEFAULTS.get(kind, {}))
+    if given.get("optimizer", settings.get("optimizer")) != settings.get("optimizer"):
+        # The learning rate of one optimizer means nothing to another.
+        settings = {name: value for name, value in settings.items() if name not in ("lr", "weight_decay")}
     network = None
     if start is not None:
-        loaded = load(start, None if chosen else given.get("arch"), given.get("normalize"), None)
+        loaded = load_model(start, arch=given.get("arch"), normalize=given.get("normalize"))
         if loaded.card is None:
             raise InvalidInputError(f"expected a checkpoint to start from, got the factory {start}")
         network = loaded.model
@@ -164,7 +171,11 @@ def _recipe(
         if needed not in settings:
             raise InvalidInputError(f"expected --{needed}, got none; say it, or start --from a network that does")
     method = method or (chosen.method if chosen else "cohen")
-    merged: dict[str, Any] = dict(chosen.options) if chosen and method == chosen.method else {}
+    merged: dict[str, Any] = {}
+    if chosen and method == chosen.method:
+        merged = {**chosen.options, **chosen.options_at.get(settings["sigma"], {})}
+    if chosen and chosen.sigmas and settings["sigma"] not in chosen.sigmas:
+        log_console.print(f"note: the paper has sigma in {chosen.sigmas}, not {settings['sigma']:g}", style="yellow")
     for option in options:
         name, equals, value = option.partition("=")
         if not equals:
@@ -190,7 +201,11 @@ def _held_out(data: str) -> Any:
     """The test split of a named data set; a folder of the user's own has none."""
     from sigmax.data import load_source
 
-    return None if data.startswith(("folder:", "arrays:", "imagenet:")) else load_source(data, split="test")
+    return load_source(data, split="test") if _has_test_split(data) else None
+
+
+def _has_test_split(data: str) -> bool:
+    return not data.startswith(("folder:", "arrays:", "imagenet:"))
 
 
 def _fabric(recipe: "Recipe", device: str, devices: int | None) -> "Fabric":
@@ -198,14 +213,17 @@ def _fabric(recipe: "Recipe", device: str, devices: int | None) -> "Fabric":
     import os
 
     from lightning_fabric import Fabric
+    from lightning_fabric.utilities.exceptions import MisconfigurationException
 
+    if devices is not None and devices < 1:
+        raise InvalidInputError(f"expected --devices >= 1, got devices={devices}")
     nodes = 1
     if "LOCAL_WORLD_SIZE" in os.environ:
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // devices
     try:
         fabric = Fabric(accelerator=device, devices=devices or "auto", num_nodes=nodes, precision=recipe.precision)
-    except (ValueError, TypeError, RuntimeError) as error:
+    except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
         reason = str(error).splitlines()[0]
         raise InvalidInputError(
             f"expected devices that are here, got device={device}, devices={devices}: {reason}"
@@ -215,8 +233,11 @@ def _fabric(recipe: "Recipe", device: str, devices: int | None) -> "Fabric":
 
 
 @contextmanager
-def _progress(recipe: "Recipe") -> Iterator[Callable[["StepReport"], None]]:
-    """A live line for people; for a log file, a line an epoch."""
+def _progress(recipe: "Recipe", is_first: bool) -> Iterator[Callable[["StepReport"], None] | None]:
+    """A live line for people; for a log file, a line an epoch; nothing from processes that help the first."""
+    if not is_first:
+        yield None
+        return
     recent: deque[tuple[StepReport, float]] = deque(maxlen=_WINDOW)
 
     def describe() -> str:

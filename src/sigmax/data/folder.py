@@ -1,6 +1,7 @@
 """Folders of images, one folder a class: ImageNet and anything laid out like it."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import final
@@ -59,8 +60,10 @@ class FolderSource(ImageSource):
     def images(self, indices: Sequence[int]) -> Images:
         """The images at these places."""
         images = np.empty((len(indices), *self._shape), dtype=np.float32)
-        for row, i in enumerate(indices):
-            images[row] = self._image(self.paths[i])
+        # Decoding lets other threads run, and is most of the work.
+        with ThreadPoolExecutor() as pool:
+            for row, image in enumerate(pool.map(self._image, [self.paths[i] for i in indices])):
+                images[row] = image
         return images
 
     def _image(self, path: Path) -> Images:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import final
 
 import numpy as np
@@ -32,6 +33,12 @@ class ImageSource(ABC):
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def digest(self) -> str:
+        """What tells a data set from another: its labels, its shape, its first and its last image."""
+        digest = sha256(f"{self.shape} {len(self)}".encode() + self.labels.tobytes())
+        digest.update(self.images([0, len(self) - 1]).tobytes())
+        return digest.hexdigest()[:16]
 
     def check_labels(self) -> None:
         """Refuse labels that no class name belongs to."""

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ def certify_source(
         notes: What else to write into the configuration, for people.
     """
     config: dict[str, Any] = {
-        "data": _digest(source),
+        "data": source.digest(),
         "search": repr(smoothed.search),
         "noise": smoothed.noise.name,
         "n0": budget.n0,
@@ -76,13 +75,6 @@ def certify_source(
         advance = stack.enter_context(track(f"certifying {left} inputs", work))
         _append_rows(smoothed, source, indices, done, run, settler, budget, advance)
     return read_table(out)
-
-
-def _digest(source: ImageSource) -> str:
-    """What tells a data set from another: its labels, its shape, its first and its last image."""
-    digest = sha256(f"{source.shape} {len(source)}".encode() + source.labels.tobytes())
-    digest.update(source.images([0, len(source) - 1]).tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _open_memory(path: Path, smoothed: SmoothedClassifier) -> CertificateMemory:

@@ -3,11 +3,9 @@
 Nothing is ever unpickled but tensors and plain containers: a checkpoint cannot run code.
 """
 
-import importlib
 import json
 import pickle
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from sigmax.errors import ModelError
-from sigmax.files import write_atomically
+from sigmax.files import import_own, write_atomically
 from sigmax.models import normalisation
 from sigmax.models.architectures import build_network, matching_architectures, network_sizes
 from sigmax.models.classifier import Outputs
@@ -125,7 +123,7 @@ def zoo() -> list[str]:
 
 def _zoo_file(name: str) -> Path:
     if name not in zoo():
-        raise ModelError(f"expected a network of the zoo, {' or '.join(zoo())}, got {name!r}")
+        raise ModelError(f"expected a network of the zoo ({', '.join(zoo())}), got {name!r}")
     return _ZOO_FOLDER / f"{name}.safetensors"
 
 
@@ -236,10 +234,8 @@ def _parse_card(text: str, path: Path) -> ModelCard:
 
 
 def _call_factory(module: str, factory: str) -> Callable[[Tensor], Tensor]:
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # the user's own module beside the command, as `python -m` finds it
     try:
-        model = getattr(importlib.import_module(module), factory)()
+        model = getattr(import_own(module), factory)()
     except Exception as error:  # the user's code can raise anything
         got = f"{type(error).__name__}: {_line(error)}"
         raise ModelError(f"expected {module}:{factory} to return a model, got {got}") from error

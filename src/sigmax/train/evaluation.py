@@ -15,7 +15,10 @@ _ROWS = 500  # images at a time
 
 @contextmanager
 def evaluating(network: Callable[[Tensor], Tensor]) -> Iterator[Callable[[Tensor], Tensor]]:
-    """The bare network in evaluation mode, taken out of what wraps it for many devices; then as it was."""
+    """The bare network in evaluation mode and full precision, taken out of what wraps it; then as it was.
+
+    Gradients with respect to inputs and sigma are small: half precision would lose them.
+    """
     if not isinstance(network, nn.Module):
         yield network
         return
@@ -23,7 +26,8 @@ def evaluating(network: Callable[[Tensor], Tensor]) -> Iterator[Callable[[Tensor
     modes = [(module, module.training) for module in bare.modules()]
     bare.eval()
     try:
-        yield bare
+        with torch.autocast(next(bare.parameters()).device.type, enabled=False):
+            yield bare
     finally:
         for module, is_training in modes:
             module.training = is_training

@@ -1,5 +1,6 @@
 """Training examples in a deterministic order: an epoch's order, crops and flips follow from (seed, epoch)."""
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, final, get_args
 
@@ -45,7 +46,9 @@ class ExampleStream:
     ) -> None:
         self.source = source
         self.batch = min(batch, len(source) // processes * processes)
-        if self.batch < 1 or self.batch % processes:
+        if self.batch < 1:
+            raise InvalidInputError(f"expected an image for each of {processes} processes, got {len(source)} in all")
+        if self.batch % processes:
             raise InvalidInputError(
                 f"expected a batch that {processes} processes can share, got batch={self.batch}; "
                 f"use a multiple of {processes}"
@@ -56,9 +59,19 @@ class ExampleStream:
         size = self.batch // processes
         self.share = slice(rank * size, (rank + 1) * size)
         self._plan: tuple[int, _Plan] | None = None
+        # One thread reads the next step's images while the network works on this one's.
+        self._reader = ThreadPoolExecutor(max_workers=1)
+        self._ahead: tuple[int, Future[Examples]] | None = None
 
     def at(self, step: int) -> Examples:
         """The examples of a step."""
+        if self._ahead is None or self._ahead[0] != step:
+            self._ahead = (step, self._reader.submit(self._read, step))
+        examples = self._ahead[1].result()
+        self._ahead = (step + 1, self._reader.submit(self._read, step + 1))
+        return examples
+
+    def _read(self, step: int) -> Examples:
         epoch, place = divmod(step, self.steps_per_epoch)
         plan = self._epoch(epoch)
         places = slice(place * self.batch, (place + 1) * self.batch)

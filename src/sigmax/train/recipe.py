@@ -1,13 +1,13 @@
 """Everything that decides what a training gives, in one frozen value."""
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
 from sigmax.errors import InvalidInputError
 from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
 from sigmax.sigma import AscentSearch
 from sigmax.train.examples import AUGMENTS, Augment
-from sigmax.train.objectives import Objective, make_objective
+from sigmax.train.objectives import Objective, method_spec
 from sigmax.train.objectives.cohen import Cohen
 from sigmax.train.optimizers import OPTIMIZERS, Optimizer
 from sigmax.train.schedule import SCHEDULES, Schedule
@@ -78,8 +78,11 @@ class Recipe:
             "warmup": 0,
             "search_steps": 0,
             "seed": 0,
+            "search_samples": 1,
+            "momentum": 0,
+            "weight_decay": 0,
         }.items():
-            if getattr(self, name) < least:
+            if not getattr(self, name) >= least:
                 raise InvalidInputError(f"expected {name} >= {least}, got {name}={getattr(self, name)}")
         for name, known in {
             "schedule": SCHEDULES,
@@ -90,7 +93,7 @@ class Recipe:
         }.items():
             if getattr(self, name) not in known:
                 raise InvalidInputError(f"expected {name} to be {' or '.join(known)}, got {getattr(self, name)!r}")
-        if self.clip is not None and self.clip <= 0:
+        if self.clip is not None and not self.clip > 0:
             raise InvalidInputError(f"expected clip > 0, got clip={self.clip}")
 
     @property
@@ -112,11 +115,5 @@ class Recipe:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for checkpoints and people; the objective under its name and its options."""
-        objective = {"method": self.objective.name, **asdict(self.objective)}  # type: ignore[call-overload]
+        objective = {"method": method_spec(self.objective), **asdict(self.objective)}  # type: ignore[call-overload]
         return {**{name: getattr(self, name) for name in self.__slots__}, "objective": objective}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `as_dict`."""
-        options = dict(values["objective"])
-        return cls(**{**values, "objective": make_objective(options.pop("method"), options)})

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import torch
 from lightning_fabric import Fabric
 from torch import nn
 
 from sigmax.data import ImageSource
-from sigmax.errors import TrainingError
+from sigmax.errors import InvalidInputError, TrainingError
 from sigmax.files import lock_folder, write_atomically
 from sigmax.models import ModelCard, save_model
 from sigmax.models.checkpoint import MODEL_FILE, card_entry
@@ -22,6 +22,7 @@ from sigmax.train.evaluation import noisy_accuracy
 from sigmax.train.recipe import Recipe
 from sigmax.train.training import StepReport, Training
 
+T = TypeVar("T")
 CHECKPOINT, SUMMARY, SCALARS = "checkpoint.pt", "summary.json", "tensorboard"
 # Steps between two checkpoints inside an epoch: minutes, with networks that take minutes for an epoch.
 CHECKPOINT_STEPS = 500
@@ -67,6 +68,8 @@ def train(
         checkpoint_steps: Steps between checkpoints; there is always one at the end of an epoch.
         on_step: Told about each step.
     """
+    if checkpoint_steps < 1:
+        raise InvalidInputError(f"expected checkpoint_steps >= 1, got checkpoint_steps={checkpoint_steps}")
     training = Training(recipe, source, fabric=fabric, network=network)
     is_first = training.fabric.global_rank == 0
     lock = lock_folder(out) if is_first else None
@@ -95,14 +98,23 @@ class _TrainingFolder:
 
     def open(self, *, resume: bool) -> None:
         """Load the checkpoint to go on from, if there is one and that is what is asked."""
-        if not self.checkpoint.exists():
+        # The first process reads for all: the others may be on machines without this folder.
+        content = self.training.fabric.broadcast(self._read(resume=resume) if self.is_first else None)
+        if content is None:
             return
+        self.training.restore(content)
+        self.seconds = content["seconds"]
+
+    def _read(self, *, resume: bool) -> dict[str, Any] | None:
+        if not self.checkpoint.exists():
+            return None
         if not resume:
             raise TrainingError(f"expected a new folder, got {self.out} with a training in it; add --resume to go on")
         content = read_checkpoint(self.checkpoint)
         _check_same(content["recipe"], self.training.recipe.as_dict(), self.out)
-        self.training.restore(content)
-        self.seconds = content["seconds"]
+        if content["data"] != self.training.source.digest():
+            raise TrainingError(f"expected the data that {self.out} was begun with, got {self.training.source.name}")
+        return content
 
     def run(self, checkpoint_steps: int, on_step: Callable[[StepReport], None] | None) -> None:
         """Take all steps that are left."""
@@ -112,7 +124,7 @@ class _TrainingFolder:
         began = time.perf_counter() - self.seconds
         try:
             while training.steps_done < training.steps:
-                report = self._step()
+                report = self._checked(training.step)
                 self.seconds = time.perf_counter() - began
                 if on_step is not None:
                     on_step(report)
@@ -129,6 +141,7 @@ class _TrainingFolder:
     def finish(self, held_out: ImageSource | None) -> TrainingSummary:
         """Write the network for certification, and how the training went."""
         training, recipe = self.training, self.training.recipe
+        self._checked(training.state)
         accuracy = None
         if held_out is not None:
             accuracy = noisy_accuracy(
@@ -153,9 +166,10 @@ class _TrainingFolder:
             processes=self.training.fabric.world_size,
         )
 
-    def _step(self) -> StepReport:
+    def _checked(self, act: Callable[[], T]) -> T:
+        """Do it, or say that the training diverged, what is kept and what to try."""
         try:
-            return self.training.step()
+            return act()
         except TrainingError as error:
             kept = self.checkpoint.exists()
             place = f"the last good checkpoint is {self.checkpoint}" if kept else "it came before the first checkpoint"
@@ -168,11 +182,12 @@ class _TrainingFolder:
     def _save(self) -> None:
         if not self.is_first:
             return
-        state = self.training.state()
+        state = self._checked(self.training.state)
         recipe = self.training.recipe
         content = {
             **card_entry(model_card(recipe, self.training.source)),
             "recipe": recipe.as_dict(),
+            "data": self.training.source.digest(),
             "seconds": self.seconds,
             **state,
         }
@@ -233,7 +248,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise TrainingError(
             f"{path}: expected a whole checkpoint, got: {reason}; start anew in another --out"
         ) from error
-    if not {"recipe", "seconds", "steps_done", "state_dict", "optimizer", "sigma"} <= set(content):
+    if not {"recipe", "data", "seconds", "steps_done", "state_dict", "optimizer", "sigma", "precision"} <= set(content):
         raise TrainingError(f"{path}: expected a checkpoint of a training, got one of something else")
     return content  # type: ignore[no-any-return]
 

@@ -15,7 +15,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from sigmax.data import ImageSource
-from sigmax.errors import TrainingError
+from sigmax.errors import ModelError, TrainingError
 from sigmax.models import Normalize, build_network, with_normalisation
 from sigmax.noise import add_noise
 from sigmax.sampling import Stage, random_stream
@@ -69,7 +69,10 @@ class Training:
         )
         self.steps = recipe.epochs * self.examples.steps_per_epoch
         self.steps_done = 0
-        self.network = network or fresh_network(recipe, source)
+        self.network = fresh_network(recipe, source)
+        if network is not None:
+            _check_fits(network, self.network, recipe, source)
+            self.network = network
         if len(source.shape) == 3:
             # Convolutions run up to twice as fast in this layout; the weights are the same.
             self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -88,11 +91,6 @@ class Training:
             warmup=recipe.warmup,
         )
 
-    @property
-    def epochs_done(self) -> int:
-        """Whole epochs."""
-        return self.steps_done // self.examples.steps_per_epoch
-
     def __iter__(self) -> Iterator[StepReport]:
         """Take all steps that are left, reporting each."""
         while self.steps_done < self.steps:
@@ -105,6 +103,7 @@ class Training:
         # Where a network draws numbers of its own (dropout), they too follow from the step.
         torch.manual_seed(recipe.seed + step * fabric.world_size + fabric.global_rank)
         self.model.train()
+        self._share_buffers()
         examples = self.examples.at(step)
         x, labels = fabric.to_device(examples.x), fabric.to_device(examples.labels)
         stream = random_stream(recipe.seed, step, Stage.TRAINING, fabric.device)
@@ -147,25 +146,25 @@ class Training:
         )
 
     def state(self) -> dict[str, Any]:
-        """All that the next step depends on beside the recipe and the data."""
+        """All that the next step depends on beside the recipe and the data; refused if not all of it is finite."""
+        for name, tensor in (*self.network.state_dict().items(), ("sigma", self.sigma.values)):
+            if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+                raise TrainingError(f"{name} is no longer finite after step {self.steps_done} of {self.steps}")
         return {
             "steps_done": self.steps_done,
             "state_dict": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "sigma": self.sigma.values.clone(),
+            "precision": self.fabric.strategy.precision.state_dict(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from what `state` returned."""
-        if len(state["sigma"]) != len(self.source):
-            raise TrainingError(
-                f"expected the {len(state['sigma'])} examples that the checkpoint was trained on, "
-                f"got {len(self.source)} in {self.source.name}; give it the same data"
-            )
         self.steps_done = state["steps_done"]
         self.network.load_state_dict(state["state_dict"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.sigma.values = state["sigma"]
+        self.fabric.strategy.precision.load_state_dict(state["precision"])
 
     def _draw(self, x: Tensor, draws: int, stream: torch.Generator) -> Tensor:
         """Noise for the share of this process, (share, draws, *dims).
@@ -183,6 +182,12 @@ class Training:
         assert isinstance(gathered, Tensor)
         return gathered.flatten(0, 1)
 
+    def _share_buffers(self) -> None:
+        """Give all processes the batch-norm statistics of the first: search and attack look at them."""
+        if self.fabric.world_size > 1:
+            for buffer in self.network.buffers():
+                torch.distributed.broadcast(buffer, src=0)
+
     def _set_learning_rate(self, step: int) -> float:
         rate = learning_rate(
             self.recipe.schedule,
@@ -194,6 +199,17 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["scale"]
         return rate
+
+
+def _check_fits(network: nn.Module, fresh: nn.Module, recipe: Recipe, source: ImageSource) -> None:
+    """Refuse to fine-tune what the recipe and the data do not fit: its file could not be loaded again."""
+    shapes, expected = ({n: tuple(t.shape) for n, t in net.state_dict().items()} for net in (network, fresh))
+    if shapes != expected:
+        name = next(n for n in (*expected, *shapes) if expected.get(n) != shapes.get(n))
+        raise ModelError(
+            f"expected a {recipe.arch} for the {len(source.class_names)} classes and {source.shape[0]} channels of "
+            f"{source.name} to start from, got {name} of shape {shapes.get(name)}, not {expected.get(name)}"
+        )
 
 
 def fresh_network(recipe: Recipe, source: ImageSource) -> nn.Module:

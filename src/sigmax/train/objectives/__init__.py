@@ -2,15 +2,17 @@
 
 import importlib
 import inspect
+import math
 import pkgutil
-from dataclasses import fields
+from dataclasses import asdict, fields, is_dataclass
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 from sigmax.errors import InvalidInputError
+from sigmax.files import import_own
 from sigmax.train.objectives.objective import Batch, Network, Objective, Outcome
 
-__all__ = ["Batch", "Network", "Objective", "Outcome", "make_objective", "objectives"]
+__all__ = ["Batch", "Network", "Objective", "Outcome", "make_objective", "method_spec", "objectives"]
 
 
 @cache
@@ -46,15 +48,28 @@ def make_objective(method: str, options: dict[str, Any] | None = None) -> Object
     made = kind(**values)
     if made.draws < 1:
         raise InvalidInputError(f"expected draws >= 1, got draws={made.draws}")
+    for name, value in asdict(made).items():  # type: ignore[call-overload]
+        if isinstance(value, float) and not 0 <= value < math.inf:
+            raise InvalidInputError(f"expected {name} >= 0, got {name}={value}")
     return made
+
+
+def method_spec(objective: Objective) -> str:
+    """What `make_objective` calls it: its name, or where it is if it is not of this package."""
+    kind = type(objective)
+    is_own = objectives().get(objective.name) is not kind
+    return f"{kind.__module__}:{kind.__qualname__}" if is_own else objective.name
 
 
 def _own_objective(spec: str) -> type[Objective]:
     module, _, name = spec.partition(":")
     try:
-        kind = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidInputError(f"expected an objective at {spec}, got: {error}") from error
-    if not (inspect.isclass(kind) and issubclass(kind, Objective)):
-        raise InvalidInputError(f"expected {spec} to be a subclass of Objective, got {kind!r}")
-    return kind
+        kind: Any = getattr(import_own(module), name)
+    except Exception as error:  # the user's code can raise anything
+        raise InvalidInputError(f"expected an objective at {spec}, got {type(error).__name__}: {error}") from error
+    is_objective = inspect.isclass(kind) and issubclass(kind, Objective) and not inspect.isabstract(kind)
+    if not (is_objective and is_dataclass(kind) and hasattr(kind, "name")):
+        raise InvalidInputError(
+            f"expected {spec} to be a dataclass derived from Objective with a name and a __call__, got {kind!r}"
+        )
+    return cast(type[Objective], kind)

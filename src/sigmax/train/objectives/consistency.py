@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import final
 
-from torch.nn.functional import cross_entropy, kl_div
+from torch.nn.functional import cross_entropy
 
 from sigmax.train.objectives.objective import Batch, Network, Objective, Outcome
 
@@ -34,6 +34,6 @@ class Consistency(Objective):
         mean = log_probs.exp().mean(dim=1)  # batch classes
         # A bound far below any probability that counts: log(0) has no gradient.
         log_mean = mean.clamp(min=1e-20).log()
-        spread = kl_div(log_probs, mean.unsqueeze(1).expand_as(log_probs), reduction="sum") / logits[..., 0].numel()
+        spread = (mean * (log_mean - log_probs.mean(dim=1))).sum(dim=-1).mean()
         entropy = -(mean * log_mean).sum(dim=-1).mean()
         return Outcome(loss=fit + self.strength * spread + self.entropy * entropy, logits=logits)
