@@ -18,7 +18,7 @@ from sigmax.smoothed import Budget, SmoothedClassifier
 from sigmax.train import Recipe, train
 
 SIGMA, N, SEED = 0.12, 10_000, 0
-_EPOCHS, _STEPS, _EVERY = 40, 900, 5
+_EPOCHS, _BATCH, _STEPS, _EVERY = 40, 64, 900, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +65,9 @@ def _model(path: Path, track: Tracker) -> Callable[[Tensor], Tensor]:
 
 def _train(out: Path, track: Tracker) -> None:
     source = load_source("digits", split="train")
-    recipe = Recipe(arch="digits-cnn", sigma=SIGMA, epochs=_EPOCHS, batch=64, seed=SEED)
-    with track("training under noise", _EPOCHS * len(source)) as advance:
-        train(recipe, source, out, resume=True, on_step=lambda report: advance(report.examples))
+    recipe = Recipe(arch="digits-cnn", sigma=SIGMA, epochs=_EPOCHS, batch=_BATCH, seed=SEED)
+    with track("training under noise", _EPOCHS * (len(source) // _BATCH)) as advance:
+        train(recipe, source, out, resume=True, on_step=lambda _: advance(1))
 
 
 def _telling_rows(table: CertificateTable) -> list[int]:
