@@ -1,12 +1,14 @@
-from math import comb
+from math import comb, exp, log
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.stats import beta, binom, binomtest
 
-from sigmax.bounds import clopper_pearson_lower, top_class_p_value
+from sigmax.bounds import clopper_pearson_lower, clopper_pearson_upper, evidence_above, top_class_p_value
 from sigmax.errors import InvalidInputError
 
 
@@ -41,6 +43,40 @@ def test_lower_bound_exceeds_truth_at_most_alpha(p: float) -> None:
     misses = sum(clopper_pearson_lower(int(k), trials, alpha=alpha) > p for k in counts)
     # A correct bound fails here for at most one seed in a million.
     assert misses <= binom.ppf(1 - 1e-6, repeats, alpha)
+
+
+def test_upper_bound_at_known_counts() -> None:
+    assert clopper_pearson_upper(10, 1_000, alpha=1e-3) == pytest.approx(float(beta.ppf(1 - 1e-3, 11, 990)), abs=1e-12)
+    assert clopper_pearson_upper(7, 7, alpha=1e-3) == 1.0
+
+
+def test_evidence_gives_the_known_anytime_lower_bound() -> None:
+    root = brentq(lambda p0: evidence_above(990, 1_000, p0) - log(1e3), 0.9, 0.99)
+    assert root == pytest.approx(0.971248263, abs=5e-10)
+
+
+@given(st.integers(0, 40), st.data(), st.floats(0.05, 0.95))
+def test_evidence_is_the_likelihood_averaged_over_the_alternatives(n: int, data: st.DataObject, p0: float) -> None:
+    k = data.draw(st.integers(0, n))
+    prior = beta(0.5, 0.5)
+
+    def averaged(p: float) -> float:
+        return float((p / p0) ** k * ((1 - p) / (1 - p0)) ** (n - k) * prior.pdf(p))
+
+    weight = float(prior.sf(p0))
+    expected = quad(averaged, p0, 1.0, limit=200)[0] / weight
+    assert exp(evidence_above(k, n, p0)) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("p0", [0.5, 0.9, 0.977])
+def test_evidence_for_what_is_false_is_rare_at_all_times_together(p0: float) -> None:
+    """At the boundary p = p0, looking after every sample."""
+    alpha, length, repeats = 0.05, 400, 1_000
+    hits = np.random.default_rng(0).random((repeats, length)) < p0
+    counts = hits.cumsum(axis=1)
+    crossed = sum(any(evidence_above(int(k), n + 1, p0) >= log(1 / alpha) for n, k in enumerate(row)) for row in counts)
+    assert crossed <= binom.ppf(1 - 1e-6, repeats, alpha)
 
 
 @given(st.integers(0, 300), st.integers(0, 300))

@@ -1,6 +1,8 @@
 """Confidence bounds on a probability from counts: small pure functions in float64."""
 
-from scipy.special import bdtrc, betainc, betaincinv
+import math
+
+from scipy.special import bdtrc, betainc, betaincc, betaincinv, betaln
 
 from sigmax.errors import InvalidInputError
 
@@ -23,6 +25,30 @@ def clopper_pearson_lower(k: float, n: int, *, alpha: float) -> float:
         bound -= step
         step *= 2
     return max(bound, 0.0)
+
+
+def clopper_pearson_upper(k: float, n: int, *, alpha: float) -> float:
+    """Upper bound on p that falls short of the truth with probability at most alpha: the lower bound's mirror."""
+    return min(1.0, 1.0 - clopper_pearson_lower(n - k, n, alpha=alpha) + 2.0**-53)
+
+
+def evidence_above(k: int, n: int, p0: float) -> float:
+    r"""Natural logarithm of the evidence that p > p0, given k hits among n samples; may be watched at all times.
+
+    The one-sided beta-mixture martingale with a = b = 1/2:
+    $M^+_n(p_0) = \frac{B(a+k, b+n-k)}{B(a,b)\,p_0^k(1-p_0)^{n-k}} \cdot
+    \frac{1 - I_{p_0}(a+k, b+n-k)}{1 - I_{p_0}(a, b)}$, where I is the regularised incomplete beta function.
+    If p <= p0 it ever exceeds $1/\alpha$ with probability at most alpha, however often one looks.
+    The evidence that p < p0 is that of the misses: `evidence_above(n - k, n, 1 - p0)`.
+    """
+    if not (n >= 0 and 0 <= k <= n and 0.0 < p0 < 1.0):
+        raise InvalidInputError(f"expected 0 <= k <= n and 0 < p0 < 1, got k={k}, n={n}, p0={p0}")
+    hits, misses = 0.5 + k, 0.5 + n - k
+    tail = float(betaincc(hits, misses, p0))
+    if tail == 0.0:
+        return -math.inf
+    mixture = float(betaln(hits, misses) - betaln(0.5, 0.5)) - k * math.log(p0) - (n - k) * math.log1p(-p0)
+    return mixture + math.log(tail) - math.log(float(betaincc(0.5, 0.5, p0)))
 
 
 def top_class_p_value(top: int, runner_up: int) -> float:

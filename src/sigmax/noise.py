@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import ClassVar, final
 
 import torch
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from sigmax.errors import InvalidInputError
@@ -35,6 +35,10 @@ class SmoothingDistribution(ABC):
             p_upper: $\overline{p_B}$, upper bound on the probability of any other class; by default
                 1 - p_lower, which always holds.
         """
+
+    @abstractmethod
+    def probability(self, radius: float, *, sigma: float) -> float:
+        """The probability of the answered class above which this radius is certified, rounded up; 1: none is."""
 
     @abstractmethod
     def soft_radius(self, probs: Tensor, sigma: Tensor, *, label: Tensor | None = None) -> Tensor:
@@ -74,6 +78,10 @@ class Gaussian(SmoothingDistribution):
             return round_down(sigma * float(ndtri(p_lower)))
         return round_down(sigma / 2 * (round_down(float(ndtri(p_lower))) - float(ndtri(p_upper))))
 
+    def probability(self, radius: float, *, sigma: float) -> float:
+        r"""$\Phi(R / \sigma)$."""
+        return _round_up(float(ndtr(radius / sigma))) if radius else 0.5
+
     def soft_radius(self, probs: Tensor, sigma: Tensor, *, label: Tensor | None = None) -> Tensor:
         r"""$\frac{\sigma}{2}(\Phi^{-1}(\psi^A) - \Phi^{-1}(\psi^B))$ (paper, Algorithm 1 and Eq. 3)."""
         top, runner_up = _leading_two(probs, label)
@@ -97,10 +105,19 @@ class Uniform(SmoothingDistribution):
         _check_probabilities(p_lower, p_upper)
         return round_down(sigma * round_down(p_lower - (1 - p_lower if p_upper is None else p_upper)))
 
+    def probability(self, radius: float, *, sigma: float) -> float:
+        r"""$(1 + R / \lambda) / 2$."""
+        return _round_up((1 + radius / sigma) / 2) if radius else 0.5
+
     def soft_radius(self, probs: Tensor, sigma: Tensor, *, label: Tensor | None = None) -> Tensor:
         r"""$\lambda (\psi^A - \psi^B)$ (paper, Eq. 4)."""
         top, runner_up = _leading_two(probs, label)
         return sigma * (top - runner_up)
+
+
+def _round_up(p: float) -> float:
+    """A few units in the last place more: the functions above are good to about as much."""
+    return min(1.0, p + 2.0**-50)
 
 
 def _check_probabilities(p_lower: float, p_upper: float | None) -> None:

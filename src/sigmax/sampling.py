@@ -77,7 +77,7 @@ def count_classes(
     sigma: Tensor,
     *,
     noise: SmoothingDistribution,
-    n: int,
+    n: int | Sequence[int],
     streams: Sequence[torch.Generator],
     batch_size: int,
     on_progress: Progress | None = None,
@@ -92,7 +92,7 @@ def count_classes(
         x: Inputs, (inputs, *dims).
         sigma: The noise level of each input, (inputs,).
         noise: The smoothing distribution.
-        n: Samples per input.
+        n: Samples per input; one number for all, or one for each.
         streams: One random stream per input; each is advanced by whole tiles.
         batch_size: Rows of a forward pass; rounded up to a multiple of the tile.
         on_progress: Called after each forward pass with the number of samples it counted.
@@ -114,7 +114,7 @@ def count_classes(
 
         levels = sigma.tolist()
         start = 0
-        for i, used in _tiles(len(x), n, tile):
+        for i, used in _tiles([n] * len(x) if isinstance(n, int) else n, tile):
             place = batch[start : start + tile]
             noise.fill(place, generator=streams[i]).mul_(levels[i]).add_(x[i])
             owner[start : start + used] = i
@@ -129,8 +129,8 @@ def count_classes(
     return counts.view(len(x), classes)
 
 
-def _tiles(inputs: int, n: int, tile: int) -> Iterator[tuple[int, int]]:
+def _tiles(samples: Sequence[int], tile: int) -> Iterator[tuple[int, int]]:
     """Each tile as (input, how many of its samples count): only the last one of an input is cut."""
-    for i in range(inputs):
+    for i, n in enumerate(samples):
         for drawn in range(0, n, tile):
             yield i, min(tile, n - drawn)

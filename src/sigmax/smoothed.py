@@ -9,9 +9,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from sigmax.bounds import check_alpha, clopper_pearson_lower, top_class_p_value
+from sigmax.bounds import check_alpha, top_class_p_value
 from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
+from sigmax.estimation import AtRadii, Claim, Counts, Estimate, FixedSample, PlannedLooks
 from sigmax.models.classifier import BaseClassifier, Outputs
 from sigmax.noise import Gaussian, SmoothingDistribution
 from sigmax.sampling import Progress, Stage, count_classes, default_batch_size, random_stream
@@ -24,12 +25,25 @@ _GROUP = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How an input is sampled: n0 samples select the class, n estimate its probability, at level alpha."""
+    """How an input is sampled: n0 samples select the class, n estimate its probability, at level alpha.
+
+    Args:
+        n0: Samples that select the class.
+        n: Samples that estimate its probability; with `tolerance` or `radii`, at most so many.
+        alpha: Failure probability.
+        seed: Seeds all noise.
+        tolerance: Stop an input where going on would gain less than this share of its radius; 0: never.
+        radii: Ask only whether the radius is at least each of these, and stop when that is known.
+        runner_up: Bound the strongest other class too, for larger radii from the same samples.
+    """
 
     n0: int = 100
     n: int = 100_000
     alpha: float = 0.001
     seed: int = 0
+    tolerance: float = 0.0
+    radii: tuple[float, ...] = ()
+    runner_up: bool = False
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
@@ -37,6 +51,20 @@ class Budget:
             raise InvalidInputError(f"expected n >= 1 and n0 >= 1, got n={self.n}, n0={self.n0}")
         if not -(2**63) <= self.seed < 2**63:
             raise InvalidInputError(f"expected a seed of 64 bits, got seed={self.seed}")
+        if not 0.0 <= self.tolerance < 1.0:
+            raise InvalidInputError(f"expected 0 <= tolerance < 1, got tolerance={self.tolerance}")
+        if not all(0.0 <= radius < float("inf") for radius in self.radii):
+            raise InvalidInputError(f"expected radii >= 0, got radii={self.radii}")
+        if self.radii and (self.tolerance or self.runner_up):
+            raise InvalidInputError("expected radii alone, got tolerance or runner_up too; leave them out")
+
+    def estimate(self, claim: Claim) -> Estimate:
+        """How the samples of one input are looked at."""
+        if self.radii:
+            return AtRadii(claim, radii=self.radii, n=self.n)
+        if self.tolerance:
+            return PlannedLooks(claim, n=self.n, tolerance=self.tolerance, runner_up=self.runner_up)
+        return FixedSample(claim, n=self.n, runner_up=self.runner_up)
 
 
 @final
@@ -90,6 +118,8 @@ class SmoothedClassifier:
         n: int = 100_000,
         alpha: float = 0.001,
         seed: int = 0,
+        tolerance: float = 0.0,
+        runner_up: bool = False,
         indices: Sequence[int] | None = None,
         on_progress: Progress | None = None,
     ) -> list[PointCertificate]:
@@ -104,12 +134,37 @@ class SmoothedClassifier:
             n: Samples that estimate its probability.
             alpha: Failure probability.
             seed: Seeds all noise, together with the index of an input and the stage.
+            tolerance: Stop an input where going on would gain less than this share of its radius; n is
+                then the most it gets. 0: every input gets n samples.
+            runner_up: Bound the strongest other class too, for larger radii from the same samples.
             indices: The index of each input in its data set; by default 0, 1, 2, … An input certified
                 under the same index and seed gets the same noise in whatever batch it comes, and the
                 same answer as far as the model gives a row the same bits in every place of a batch.
             on_progress: Called with the number of forward passes done since the last call.
         """
-        budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed)
+        budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed, tolerance=tolerance, runner_up=runner_up)
+        return list(self.certify_each(x, budget, indices=indices, on_progress=on_progress))
+
+    def certify_at(
+        self,
+        x: Tensor,
+        radii: Sequence[float],
+        *,
+        n0: int = 100,
+        n: int = 100_000,
+        alpha: float = 0.001,
+        seed: int = 0,
+        indices: Sequence[int] | None = None,
+        on_progress: Progress | None = None,
+    ) -> list[PointCertificate]:
+        """Certify only whether the radius is at least each of `radii`: a few thousand samples mostly do.
+
+        The radius of a certificate is the largest of `radii` that was proved, and its n the samples that
+        took; n here is the most an input gets. The other arguments are those of `certify`.
+        """
+        if not radii:
+            raise InvalidInputError("expected one or more radii, got none")
+        budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed, radii=tuple(float(radius) for radius in radii))
         return list(self.certify_each(x, budget, indices=indices, on_progress=on_progress))
 
     def certify_each(
@@ -165,31 +220,49 @@ class SmoothedClassifier:
             sigma = self._sigma(job, label)
             if label is None:
                 label = self._select(job, sigma)
-            few = self._group(job)
+            # An input that may stop early shares its batches with others, so that none is half empty.
+            few = len(job.x) if job.budget.tolerance or job.budget.radii else self._group(job)
             parts = zip(job.split(few), torch.split(sigma, few), torch.split(label, few), strict=True)
             for part, levels, answers in parts:
                 if skip >= len(part.x):
                     skip -= len(part.x)
                     continue
-                # Fresh stream: reusing the samples of search or selection would void the bound.
-                counts = self._counts(part, levels, Stage.ESTIMATION, job.budget.n)
-                rows = list(zip(counts, answers.tolist(), levels.tolist(), strict=True))
-                for row, answer, level in rows[skip:]:
-                    yield self._certificate(answer, int(row[answer]), level, job.budget)
+                yield from self._estimate(part.after(skip), levels[skip:], answers[skip:].tolist())
                 skip = 0
 
-    def _certificate(self, label: int, hits: int, sigma: float, budget: Budget) -> PointCertificate:
-        p_lower = clopper_pearson_lower(hits, budget.n, alpha=budget.alpha)
-        is_certain = p_lower > 0.5
-        return PointCertificate(
-            label=label if is_certain else None,
-            radius=max(0.0, self.noise.radius(p_lower, sigma=sigma)) if is_certain else 0.0,
-            sigma=sigma,
-            p_lower=p_lower,
-            n=budget.n,
-            alpha=budget.alpha,
-            norm=self.noise.norm,
-        )
+    def _estimate(self, job: "_Job", sigma: Tensor, labels: list[int]) -> list[PointCertificate]:
+        """Sample and look in turns until every input has its certificate."""
+        # Fresh streams: reusing the samples of search or selection would void the bound.
+        streams = [self._stream(job.budget.seed, index, Stage.ESTIMATION) for index in job.indices]
+        claims = [
+            Claim(label=label, sigma=level, noise=self.noise, alpha=job.budget.alpha)
+            for label, level in zip(labels, sigma.tolist(), strict=True)
+        ]
+        estimates = [job.budget.estimate(claim) for claim in claims]
+        counts = torch.zeros(len(job.x), self.classifier.num_classes, dtype=torch.int64)
+        drawn = [0] * len(job.x)
+        found: dict[int, PointCertificate] = {}
+        while len(found) < len(job.x):
+            left = [i for i in range(len(job.x)) if i not in found]
+            more = [estimates[i].next_look(drawn[i]) - drawn[i] for i in left]
+            counts[left] += count_classes(
+                self.classifier,
+                job.x[left],
+                sigma[left],
+                noise=self.noise,
+                n=more,
+                streams=[streams[i] for i in left],
+                batch_size=self._rows(job.x),
+                on_progress=job.on_progress,
+            )
+            for i, extra in zip(left, more, strict=True):
+                drawn[i] += extra
+                answer = estimates[i].look(_seen(counts[i], labels[i]))
+                if answer is not None:
+                    found[i] = answer
+                    if job.on_progress is not None:
+                        job.on_progress(job.budget.n - drawn[i])  # what it did not need
+        return [found[i] for i in range(len(job.x))]
 
     def _preselected(self, job: "_Job") -> Tensor | None:
         """The prediction under sigma0 where the search keeps to it; None where the class is free."""
@@ -267,6 +340,12 @@ class SmoothedClassifier:
         return x.to(self.classifier.device), indices
 
 
+def _seen(counts: Tensor, label: int) -> Counts:
+    others = counts.clone()
+    others[label] = 0
+    return Counts(n=int(counts.sum()), hits=int(counts[label]), rival=int(others.max()))
+
+
 @dataclass(frozen=True, slots=True)
 class _Job:
     """Inputs to answer, with all that decides their noise."""
@@ -281,3 +360,7 @@ class _Job:
         for start in range(0, len(self.x), size):
             part = slice(start, start + size)
             yield replace(self, x=self.x[part], indices=self.indices[part])
+
+    def after(self, count: int) -> "_Job":
+        """The same without the first inputs."""
+        return replace(self, x=self.x[count:], indices=self.indices[count:])

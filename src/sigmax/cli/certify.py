@@ -33,6 +33,7 @@ from sigmax.cli.options import (
     load,
     make_search,
     make_smoothed,
+    parse_radii,
 )
 from sigmax.errors import InvalidInputError
 from sigmax.rounding import format_down
@@ -56,6 +57,20 @@ def certify(
     n0: SelectionOption = 100,
     n: Annotated[int, typer.Option("--n", help="Samples that estimate the probability of the class.")] = 100_000,
     alpha: AlphaOption = 0.001,
+    tolerance: Annotated[
+        float,
+        typer.Option(help="Stop an input where going on would gain less than this share of its radius; 0: never."),
+    ] = 0.0,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            help="Ask only whether the radius is at least each of these, such as 0.25,0.5,1.0, and stop an input as "
+            "soon as that is known; --n is the most it gets.",
+        ),
+    ] = None,
+    runner_up: Annotated[
+        bool, typer.Option("--runner-up", help="Bound the strongest other class too, for larger radii.")
+    ] = False,
     skip: Annotated[int, typer.Option(help="Certify every so many inputs.")] = 1,
     max_inputs: Annotated[int | None, typer.Option("--max", help="Stop after so many inputs.")] = None,
     memory: Annotated[
@@ -79,6 +94,8 @@ def certify(
     `sigmax certify sigmax-demo --data digits --sigma 0.25 --n 10000 --max 100`
 
     `sigmax certify zoo:cifar10-cohen-0.25 --data cifar10 --skip 20 --per-input --out runs/ds`
+
+    `sigmax certify zoo:cifar10-cohen-0.25 --data cifar10 --skip 20 --at 0.25,0.5,0.75,1.0`
     """
     from sigmax.data import load_source
     from sigmax.engine import certify_source
@@ -87,7 +104,8 @@ def certify(
 
     if skip < 1 or (max_inputs is not None and max_inputs < 1):
         raise InvalidInputError(f"expected --skip >= 1 and --max >= 1, got skip={skip}, max={max_inputs}")
-    budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed)
+    radii = tuple(parse_radii("--at", at)) if at is not None else ()
+    budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed, tolerance=tolerance, radii=radii, runner_up=runner_up)
     source = load_source(data, download=download)
     loaded = load(model, arch, normalize, device)
     chosen = make_search(loaded, sigma, per_input, search, steps, search_samples)
@@ -108,7 +126,7 @@ def certify(
             resume=resume,
             notes={"model": model, "data": data, "sigmax": __version__},
         )
-    print_tables([(out.name, table)], radii=None, as_json=as_json)
+    print_tables([(out.name, table)], radii=sorted({0.0, *radii}) if radii else None, as_json=as_json)
     if not as_json:
         say(f"table: {out / 'certificates.tsv'}")
 

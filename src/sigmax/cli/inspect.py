@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from sigmax.cli.console import log_console, out_console, print_tables, resumable, say, track
-from sigmax.cli.options import JsonOption
-from sigmax.errors import InvalidInputError
+from sigmax.cli.options import JsonOption, parse_radii
 
 
 def demo(
@@ -43,10 +42,7 @@ def show(
     """
     from sigmax.records import read_table
 
-    try:
-        wanted = None if radii is None else [float(radius) for radius in radii.split(",")]
-    except ValueError:
-        raise InvalidInputError(f"expected --radii like 0,0.25,0.5, got {radii!r}") from None
+    wanted = None if radii is None else parse_radii("--radii", radii)
     read = [read_table(path) for path in tables]
     for table in read:
         if table.dropped:

@@ -155,3 +155,11 @@ def make_smoothed(
         batch_size=batch,
         identity=name if loaded.card is None else None,
     )
+
+
+def parse_radii(option: str, text: str) -> list[float]:
+    """Numbers between commas."""
+    try:
+        return [float(radius) for radius in text.split(",")]
+    except ValueError:
+        raise InvalidInputError(f"expected {option} like 0,0.25,0.5, got {text!r}") from None

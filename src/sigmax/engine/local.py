@@ -56,6 +56,9 @@ def certify_source(
         "n0": budget.n0,
         "n": budget.n,
         "alpha": budget.alpha,
+        "tolerance": budget.tolerance,
+        "radii": list(budget.radii),
+        "runner_up": budget.runner_up,
         "seed": budget.seed,
         "batch": smoothed.batch_size,
         "device": smoothed.classifier.device.type,  # other kinds of device draw other noise

@@ -1,0 +1,211 @@
+"""Certificates that stop early: the failure frequency counts all looks, and nothing is lost but samples."""
+
+from math import log
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import beta, binom, norm
+
+from oracles import FixedProbabilities, HalfSpace
+from sigmax import Gaussian, SmoothedClassifier, Uniform
+from sigmax.bounds import clopper_pearson_lower, evidence_above
+from sigmax.certificate import PointCertificate
+from sigmax.errors import InvalidInputError
+from sigmax.estimation import AtRadii, Claim, Counts, Estimate, FixedSample, PlannedLooks, certificate
+
+ALPHA = 0.02
+CLAIM = Claim(label=0, sigma=0.5, noise=Gaussian(), alpha=ALPHA)
+
+
+def simulate(estimate: Estimate, p: list[float], random: np.random.Generator) -> PointCertificate:
+    """Draw from classes with these probabilities until the estimate is done."""
+    counts, n = np.zeros(len(p), dtype=int), 0
+    while True:
+        more = estimate.next_look(n) - n
+        assert more > 0
+        counts, n = counts + random.multinomial(more, p), n + more
+        answer = estimate.look(Counts(n=n, hits=int(counts[0]), rival=int(counts[1:].max())))
+        if answer is not None:
+            return answer
+
+
+def true_radius(p: list[float], *, runner_up: bool = False) -> float:
+    rival = max(p[1:]) if runner_up else 1 - p[0]
+    return max(0.0, 0.25 * float(norm.ppf(p[0]) - norm.ppf(rival)))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("p", [[0.5, 0.5], [0.6, 0.2, 0.2], [0.9, 0.1], [0.97, 0.02, 0.01]])
+@pytest.mark.parametrize("kind", ["looks", "runner-up", "at"])
+def test_all_looks_together_fail_at_most_alpha(kind: str, p: list[float]) -> None:
+    repeats, random = 2_000, np.random.default_rng(0)
+    failures = 0
+    truth = true_radius(p, runner_up=kind == "runner-up")
+    for _ in range(repeats):
+        estimate: Estimate
+        if kind == "at":
+            # Radii closely above the truth are where a false proof is most likely.
+            radii = tuple(truth + 0.5 * step for step in (-0.2, 0.0, 0.001, 0.01, 0.1) if truth + 0.5 * step >= 0)
+            estimate = AtRadii(CLAIM, radii=radii, n=4_000)
+        else:
+            estimate = PlannedLooks(CLAIM, n=20_000, tolerance=0.05, runner_up=kind == "runner-up")
+        answer = simulate(estimate, p, random)
+        failures += answer.label is not None and (answer.radius > truth or max(p) != p[0] or p[0] == p[1])
+    # A correct estimation fails here for at most one seed in a million.
+    assert failures <= binom.ppf(1 - 1e-6, repeats, ALPHA)
+
+
+def test_looks_stop_early_where_nothing_is_to_be_gained() -> None:
+    random = np.random.default_rng(0)
+
+    def used(p: list[float], tolerance: float) -> list[PointCertificate]:
+        looks = [PlannedLooks(CLAIM, n=100_000, tolerance=tolerance) for _ in range(20)]
+        return [simulate(estimate, p, random) for estimate in looks]
+
+    assert max(c.n for c in used([0.3, 0.7], 0.01)) == 1_024  # it can only abstain
+    assert min(c.n for c in used([1.0, 0.0], 0.01)) == 100_000  # each sample makes it larger
+    loose, strict = used([0.9, 0.1], 0.1), used([0.9, 0.1], 0.01)
+    assert np.mean([c.n for c in loose]) < 12_000 < np.mean([c.n for c in strict]) <= 100_000
+    full = 0.5 * norm.ppf(clopper_pearson_lower(90_000, 100_000, alpha=ALPHA))
+    assert np.mean([c.radius for c in loose]) > 0.9 * full
+    assert np.mean([c.radius for c in strict]) > 0.985 * full
+
+
+def test_the_last_look_has_most_of_alpha() -> None:
+    looks = PlannedLooks(CLAIM, n=100_000, tolerance=0.01)
+    assert sum(looks.alphas.values()) == pytest.approx(ALPHA)
+    assert looks.alphas[100_000] > 0.9 * ALPHA
+    last = looks.look(Counts(n=100_000, hits=100_000, rival=0))
+    one = FixedSample(CLAIM, n=100_000).look(Counts(n=100_000, hits=100_000, rival=0))
+    assert last is not None
+    assert one is not None
+    assert last.radius > 0.998 * one.radius
+
+
+@given(st.integers(1, 3_000), st.data(), st.floats(0.05, 0.9), st.floats(1e-3, 0.09))
+def test_evidence_falls_as_the_claim_grows(n: int, data: st.DataObject, p0: float, step: float) -> None:
+    """A proof for a larger radius is one for every smaller one: why `AtRadii` needs no correction."""
+    k = data.draw(st.integers(0, n))
+    larger = evidence_above(k, n, p0 + step)
+    assert larger <= evidence_above(k, n, p0) + 1e-9 or larger < log(2)
+
+
+def test_questions_are_answered_with_few_samples() -> None:
+    random = np.random.default_rng(0)
+    p = float(norm.cdf(0.6 / 0.5))  # the radius is 0.6
+    answers = [
+        simulate(AtRadii(CLAIM, radii=(0.25, 0.5, 0.75, 1.0), n=100_000), [p, 1 - p], random) for _ in range(200)
+    ]
+    assert {c.radius for c in answers} == {0.5}
+    assert np.mean([c.n for c in answers]) < 1_500
+    hopeless = [simulate(AtRadii(CLAIM, radii=(0.25,), n=100_000), [0.3, 0.7], random) for _ in range(200)]
+    assert {c.label for c in hopeless} == {None}
+    assert np.mean([c.n for c in hopeless]) < 300
+
+
+def test_a_question_on_the_edge_ends_with_the_samples() -> None:
+    p = float(norm.cdf(0.5 / 0.5))
+    answer = simulate(AtRadii(CLAIM, radii=(0.5,), n=3_000), [p, 1 - p], np.random.default_rng(0))
+    assert (answer.n, answer.radius, answer.label) == (3_000, 0.0, 0)
+
+
+def test_runner_up_bound_against_the_formula() -> None:
+    counts = Counts(n=1_000, hits=600, rival=150)
+    found = certificate(CLAIM, counts, alpha=0.001, runner_up=True)
+    lower = beta.ppf(0.00095, 600, 401)
+    upper = beta.ppf(1 - 0.00005, 151, 850)
+    assert found.radius == pytest.approx(0.25 * (norm.ppf(lower) - norm.ppf(upper)), abs=1e-9)
+    assert found.radius > 1.5 * certificate(CLAIM, counts, alpha=0.001, runner_up=False).radius
+
+
+@given(st.integers(100, 5_000), st.data())
+def test_runner_up_bound_never_loses_more_than_its_share(n: int, data: st.DataObject) -> None:
+    hits = data.draw(st.integers(n // 2, n))
+    rival = data.draw(st.integers(0, n - hits))
+    with_bound = certificate(CLAIM, Counts(n=n, hits=hits, rival=rival), alpha=0.001, runner_up=True)
+    without = certificate(CLAIM, Counts(n=n, hits=hits, rival=rival), alpha=0.001, runner_up=False)
+    assert with_bound.radius >= without.radius - 0.01 * CLAIM.sigma
+
+
+def test_runner_up_certifies_below_one_half() -> None:
+    counts = Counts(n=10_000, hits=4_500, rival=1_500)
+    assert certificate(CLAIM, counts, alpha=0.001, runner_up=False).label is None
+    assert certificate(CLAIM, counts, alpha=0.001, runner_up=True).label == 0
+
+
+@pytest.mark.parametrize("noise", [Gaussian(), Uniform()])
+@pytest.mark.parametrize("radius", [0.0, 0.1, 0.3])
+def test_the_probability_of_a_radius_inverts_it(noise: Gaussian | Uniform, radius: float) -> None:
+    p = noise.probability(radius, sigma=0.5)
+    assert p >= 0.5
+    if radius:
+        assert noise.radius(p, sigma=0.5) == pytest.approx(radius, abs=1e-12)
+        assert noise.radius(min(p + 1e-12, 1 - 1e-16), sigma=0.5) >= radius - 1e-15
+    assert Uniform().probability(0.6, sigma=0.5) == 1.0
+
+
+def half_space(**more: object) -> tuple[SmoothedClassifier, torch.Tensor]:
+    model = HalfSpace(48).eval()
+    return SmoothedClassifier(model, num_classes=2, sigma=0.5, **more), model.at_distance(  # type: ignore[arg-type]
+        torch.tensor([0.1, 0.3, 0.6, 0.9, 2.5])
+    )
+
+
+def test_certify_at_answers_a_half_space() -> None:
+    g, x = half_space()
+    answers = g.certify_at(x, [0.25, 0.5, 0.75], n=20_000)
+    assert [c.radius for c in answers] == [0.0, 0.25, 0.5, 0.75, 0.75]
+    assert all(c.label == 1 for c in answers)
+    assert answers[-1].n < 1_000
+
+
+def test_tolerance_keeps_the_answers_and_uses_fewer_samples() -> None:
+    g, x = half_space()
+    full, early = g.certify(x, n=60_000), g.certify(x, n=60_000, tolerance=0.05)
+    for a, b in zip(full, early, strict=True):
+        assert b.label == a.label
+        assert 0.9 * a.radius <= b.radius <= 1.02 * a.radius
+    assert sum(c.n for c in early) < 0.6 * sum(c.n for c in full)
+
+
+@pytest.mark.parametrize("more", [{"tolerance": 0.05}, {"radii": (0.25, 0.5)}, {"runner_up": True}])
+def test_an_early_answer_depends_neither_on_its_neighbours_nor_on_a_resume(more: dict[str, object]) -> None:
+    from sigmax.smoothed import Budget
+
+    g, x = half_space(batch_size=256)
+    budget = Budget(n=8_000, **more)  # type: ignore[arg-type]
+    together = list(g.certify_each(x, budget))
+    assert list(g.certify_each(x, budget, skip=2)) == together[2:]
+    assert [next(iter(g.certify_each(x[i : i + 1], budget, indices=[i]))) for i in range(len(x))] == together
+
+
+def test_progress_adds_up_where_inputs_stop_early() -> None:
+    g, x = half_space()
+    done: list[int] = []
+    g.certify(x, n=20_000, tolerance=0.05, on_progress=done.append)
+    assert sum(done) == len(x) * 20_100
+
+
+def test_runner_up_through_the_whole_certification() -> None:
+    model = FixedProbabilities([0.6, 0.1, 0.1, 0.1, 0.1]).eval()
+    g = SmoothedClassifier(model, num_classes=5, sigma=1.0)
+    plain, wider = (g.certify(torch.zeros(1, 4), n=20_000, runner_up=r)[0] for r in (False, True))
+    assert plain.radius == pytest.approx(norm.ppf(0.6), abs=0.05)
+    assert wider.radius == pytest.approx((norm.ppf(0.6) - norm.ppf(0.1)) / 2, abs=0.05)
+
+
+@pytest.mark.parametrize("tolerance", [-0.1, 1.0, float("nan")])
+def test_impossible_tolerances_are_refused(tolerance: float) -> None:
+    g, x = half_space()
+    with pytest.raises(InvalidInputError, match="0 <= tolerance < 1"):
+        g.certify(x, tolerance=tolerance)
+
+
+def test_radii_that_are_no_radii_are_refused() -> None:
+    g, x = half_space()
+    for radii in ([], [-0.1], [float("inf")]):
+        with pytest.raises(InvalidInputError, match="radii"):
+            g.certify_at(x, radii)
