@@ -193,8 +193,8 @@ def test_runner_up_through_the_whole_certification() -> None:
     model = FixedProbabilities([0.6, 0.1, 0.1, 0.1, 0.1]).eval()
     g = SmoothedClassifier(model, num_classes=5, sigma=1.0)
     plain, wider = (g.certify(torch.zeros(1, 4), n=20_000, runner_up=r)[0] for r in (False, True))
-    assert plain.radius == pytest.approx(norm.ppf(0.6), abs=0.05)
-    assert wider.radius == pytest.approx((norm.ppf(0.6) - norm.ppf(0.1)) / 2, abs=0.05)
+    assert plain.radius == pytest.approx(norm.ppf(0.6), abs=0.06)
+    assert wider.radius == pytest.approx((norm.ppf(0.6) - norm.ppf(0.1)) / 2, abs=0.06)
 
 
 @pytest.mark.parametrize("tolerance", [-0.1, 1.0, float("nan")])
