@@ -102,7 +102,7 @@ def count_classes(
     classes = classifier.num_classes
     counts = torch.zeros(len(x) * classes, dtype=torch.int64)
     with torch.no_grad():
-        batch = x[:1].repeat(rows, *[1] * (x.ndim - 1))  # rows *dims; finite also where never filled
+        inputs, buffer, batch = _buffers(x, rows)
         owner = torch.empty(rows, dtype=torch.int64)  # which input a row belongs to; -1: nobody's
 
         def tally() -> None:
@@ -115,8 +115,8 @@ def count_classes(
         levels = sigma.tolist()
         start = 0
         for i, used in _tiles([n] * len(x) if isinstance(n, int) else n, tile):
-            place = batch[start : start + tile]
-            noise.fill(place, generator=streams[i]).mul_(levels[i]).add_(x[i])
+            place = buffer[start : start + tile]
+            noise.fill(place, generator=streams[i]).mul_(levels[i]).add_(inputs[i])
             owner[start : start + used] = i
             owner[start + used : start + tile] = -1
             start += tile
@@ -127,6 +127,17 @@ def count_classes(
             owner[start:] = -1
             tally()
     return counts.view(len(x), classes)
+
+
+def _buffers(x: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The inputs, a buffer to fill, and the same buffer as the network sees it, (rows, *dims).
+
+    Images are kept with their channels last: convolutions run up to twice as fast on such a batch,
+    whatever the layout of their weights, and the buffer itself is contiguous, so that noise is drawn fast.
+    """
+    inputs = x.permute(0, 2, 3, 1).contiguous() if x.ndim == 4 else x
+    buffer = inputs[:1].repeat(rows, *[1] * (x.ndim - 1))  # finite also where it is never filled
+    return inputs, buffer, buffer.permute(0, 3, 1, 2) if x.ndim == 4 else buffer
 
 
 def _tiles(samples: Sequence[int], tile: int) -> Iterator[tuple[int, int]]:
