@@ -1,0 +1,93 @@
+"""The paper's tables as data: complete, falling with the radius, and in agreement with what its text quotes."""
+
+from collections import Counter
+
+import pytest
+
+from sigmax.report.paper import PublishedCurve, published_curves
+
+
+def best(data: str, method: str, norm: int = 2) -> PublishedCurve:
+    (found,) = [c for c in published_curves() if c.sigma is None and (c.data, c.method, c.norm) == (data, method, norm)]
+    return found
+
+
+def test_every_row_of_every_table_is_there() -> None:
+    counts = Counter((c.data, c.method, c.samples) for c in published_curves() if c.sigma is not None)
+    assert counts == {
+        ("cifar10", "cohen", 1): 3,
+        ("cifar10", "cohen-ds", 1): 27,
+        ("cifar10", "cohen-ds2", 1): 45,
+        ("cifar10", "smoothadv", 1): 3,
+        ("cifar10", "smoothadv-ds", 1): 27,
+        ("cifar10", "smoothadv-ds2", 1): 27,
+        ("cifar10", "macer", 1): 3,
+        ("cifar10", "macer-ds", 8): 27,
+        ("cifar10", "macer-ds2", 1): 30,
+        ("cifar10", "macer-ds2", 8): 30,
+        ("imagenet", "cohen", 1): 3,
+        ("imagenet", "cohen-ds", 1): 12,
+        ("imagenet", "cohen-ds2", 1): 12,
+        ("imagenet", "smoothadv", 1): 3,
+        ("imagenet", "smoothadv-ds", 1): 12,
+        ("imagenet", "smoothadv-ds2", 1): 12,
+    }
+    assert sum(c.sigma is None for c in published_curves()) == 15 + 4
+
+
+@pytest.mark.parametrize("curve", published_curves(), ids=lambda c: f"{c.data}-{c.method}-{c.sigma}-{c.steps}")
+def test_accuracy_falls_with_the_radius(curve: PublishedCurve) -> None:
+    radii = sorted(curve.accuracy)
+    assert radii[0] == 0.0
+    assert len(radii) == (7 if curve.norm == 1 else 11)
+    values = [curve.accuracy[r] for r in radii]
+    assert values == sorted(values, reverse=True)
+    assert 0 <= values[-1] <= values[0] <= 100
+
+
+@pytest.mark.parametrize(
+    ("data", "better", "worse", "radius", "points"),
+    [
+        ("cifar10", "cohen-ds2", "cohen-ds", 0.5, 2.6),
+        ("cifar10", "cohen-ds2", "cohen-ds", 0.75, 0.9),
+        ("imagenet", "cohen-ds2", "cohen-ds", 0.5, 4.8),
+        ("imagenet", "cohen-ds2", "cohen-ds", 0.75, 1.8),
+        ("cifar10", "smoothadv-ds", "smoothadv", 0.5, 5.4),
+        ("imagenet", "smoothadv-ds", "smoothadv", 0.5, 2.8),
+        ("cifar10", "smoothadv-ds2", "smoothadv-ds", 0.5, 0.7),
+        ("imagenet", "smoothadv-ds2", "smoothadv-ds", 0.5, 1.4),
+        ("cifar10", "smoothadv-ds2", "smoothadv", 0.5, 6.1),
+        ("imagenet", "smoothadv-ds2", "smoothadv", 0.5, 4.2),
+        ("cifar10", "macer-ds", "macer", 0.25, 7.4),
+        ("cifar10", "macer-ds", "macer", 0.5, 8.7),
+    ],
+)
+def test_differences_that_the_text_quotes(data: str, better: str, worse: str, radius: float, points: float) -> None:
+    found = best(data, better).accuracy[radius] - best(data, worse).accuracy[radius]
+    assert found == pytest.approx(points, abs=0.051)
+
+
+@pytest.mark.parametrize(
+    ("data", "better", "worse", "acr"),
+    [
+        ("cifar10", "cohen-ds2", "cohen", 0.173),
+        ("cifar10", "smoothadv-ds", "smoothadv", 0.118),
+        ("imagenet", "smoothadv-ds", "smoothadv", 0.158),
+        ("cifar10", "smoothadv-ds2", "smoothadv-ds", 0.013),
+        ("imagenet", "smoothadv-ds2", "smoothadv-ds", 0.069),
+        ("cifar10", "macer-ds", "macer", 0.139),
+    ],
+)
+def test_acr_differences_that_the_text_quotes(data: str, better: str, worse: str, acr: float) -> None:
+    one, other = best(data, better).acr, best(data, worse).acr
+    assert one is not None
+    assert other is not None
+    assert one - other == pytest.approx(acr, abs=1e-9)
+
+
+@pytest.mark.parametrize("data", ["cifar10", "imagenet"])
+@pytest.mark.parametrize("method", ["cohen", "cohen-ds", "smoothadv", "smoothadv-ds"])
+def test_the_best_tables_are_the_maximum_of_the_appendix(data: str, method: str) -> None:
+    all_of_it = [c for c in published_curves() if c.sigma is not None and (c.data, c.method) == (data, method)]
+    for radius, accuracy in best(data, method).accuracy.items():
+        assert max(c.accuracy[radius] for c in all_of_it) == pytest.approx(accuracy, abs=0.0501)
