@@ -118,7 +118,7 @@ def test_the_order_of_entries_is_kept_while_the_index_grows() -> None:
     for i in range(100):
         index.add(np.array([float(i), 0.0]), ball(0.1))
         assert index.near(np.array([float(i), 0.0]), 0.1).tolist() == [i]
-        assert index.balls[i] == ball(0.1)
+        assert index.ball(i) == ball(0.1)
     for i in range(100):
         assert index.near(np.array([float(i), 0.0]), 0.1).tolist() == [i]
         assert index.near(np.array([float(i), 0.0]), 0.1, start=i).tolist() == [i]

@@ -90,7 +90,7 @@ def expect(step: Step, entries: list[Stored], norm: int) -> Expected:
     rules = {"kept" if room >= reach else "truncated"}
     if abs(room - reach) <= ROUNDING:
         rules = {"kept", "truncated"}
-    if depth is not None and depth > cut:
+    if depth is not None and depth > cut - ROUNDING:
         rules = {"inherited"} if depth > cut + ROUNDING else rules | {"inherited"}
     return Expected(label, max(cut, depth or Fraction(0)), frozenset(rules))
 

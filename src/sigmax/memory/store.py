@@ -77,7 +77,7 @@ class CertificateMemory:
         return cls.open(path, norm=norm, fingerprint=fingerprint)
 
     def __len__(self) -> int:
-        return len(self._balls)
+        return len(self._index) if self._index is not None else 0
 
     def __enter__(self) -> Self:
         return self
@@ -155,18 +155,18 @@ class CertificateMemory:
             if on_progress is not None:
                 on_progress(1)
 
-    @property
-    def _balls(self) -> list[Ball]:
-        return self._index.balls if self._index is not None else []
+    def _ball(self, place: int) -> Ball:
+        assert self._index is not None, "there is an entry at this place"
+        return self._index.ball(place)
 
     def _rivals(self, i: int) -> list[int]:
         """Places after i of the entries that contradict it."""
-        balls = self._balls
+        own = self._ball(i)
         (x,) = self._ledger.points([i + 1])
-        near = [j for j in self._near(x, balls[i].radius, start=i + 1) if balls[j].label != balls[i].label]
+        near = [j for j in self._near(x, own.radius, start=i + 1) if self._ball(j).label != own.label]
         rivals = []
         for j, y, low, _ in self._measured(x, near):
-            reach = Fraction(balls[i].radius) + Fraction(balls[j].radius)
+            reach = Fraction(own.radius) + Fraction(self._ball(j).radius)
             # Open balls that only touch share no point; equal centres always do.
             if low <= reach and (np.array_equal(x, y) or compare_distance(x, y, reach, norm=self.norm) < 0):
                 rivals.append(j)
@@ -216,7 +216,7 @@ class CertificateMemory:
         for i, y, low, high in self._measured(x, self._near(x, reach, start)):
             if low == 0.0 and np.array_equal(x, y):
                 return self._ledger.read(after=i, limit=1)[0].answer, []
-            ball = self._balls[i]
+            ball = self._ball(i)
             has_inside = is_inside(x, y, ball.radius, low, high, norm=self.norm)
             neighbours.append(Neighbour(ball=ball, low=low, high=high, has_inside=has_inside))
         return None, neighbours
