@@ -71,6 +71,12 @@ def default_batch_size(dimensions: int) -> int:
     return min(1024, max(16, 1 << max(0, (2**21 // dimensions).bit_length() - 1)))
 
 
+def batch_rows(dimensions: int, batch_size: int | None = None) -> int:
+    """The rows of every forward pass: the batch size, rounded up to whole tiles."""
+    tile = tile_size(dimensions)
+    return -(-(batch_size or default_batch_size(dimensions)) // tile) * tile
+
+
 def count_classes(
     classifier: BaseClassifier,
     x: Tensor,
@@ -98,7 +104,7 @@ def count_classes(
         on_progress: Called after each forward pass with the number of samples it counted.
     """
     tile = tile_size(x[0].numel())
-    rows = -(-batch_size // tile) * tile
+    rows = batch_rows(x[0].numel(), batch_size)
     classes = classifier.num_classes
     counts = torch.zeros(len(x) * classes, dtype=torch.int64)
     with torch.no_grad():

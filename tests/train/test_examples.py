@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sigmax.data import ArraySource
 from sigmax.errors import InvalidInputError
-from sigmax.train.examples import ExampleStream, crop_and_flip
+from sigmax.train.examples import ExampleStream, crop_and_flip, cut_out
 
 
 def source(count: int = 50, size: int = 16) -> ArraySource:
@@ -28,7 +28,23 @@ def test_crop_and_flip_against_a_loop_over_pixels() -> None:
                 np.testing.assert_array_equal(found[i, :, row, column], expected)
 
 
-@given(st.integers(1, 60), st.integers(0, 3), st.sampled_from(["none", "crop", "crop-flip"]))
+def test_cut_out_replaces_one_square_by_the_mean() -> None:
+    random = np.random.default_rng(0)
+    images = random.random((50, 3, 16, 16), dtype=np.float32)
+    found = cut_out(images, random.random((50, 2)))
+    for image, cut in zip(images, found, strict=True):
+        changed = (image != cut).any(axis=0)
+        rows, columns = np.flatnonzero(changed.any(axis=1)), np.flatnonzero(changed.any(axis=0))
+        assert len(rows) <= 5
+        assert len(columns) <= 5
+        assert changed.sum() == len(rows) * len(columns) > 0
+        np.testing.assert_allclose(
+            cut[:, changed], np.repeat(image.mean(axis=(1, 2))[:, None], changed.sum(), 1), rtol=1e-5
+        )
+    assert found.dtype == np.float32
+
+
+@given(st.integers(1, 60), st.integers(0, 3), st.sampled_from(["none", "crop", "crop-flip", "crop-flip-cutout"]))
 def test_an_epoch_shows_no_example_twice(batch: int, epoch: int, augment: str) -> None:
     stream = ExampleStream(source(), batch=batch, augment=augment, seed=1)  # type: ignore[arg-type]
     steps = stream.steps_per_epoch

@@ -15,6 +15,8 @@ from sigmax.cli.console import out_console, print_tables, resumable, say, track
 from sigmax.cli.options import (
     AlphaOption,
     ArchOption,
+    Backend,
+    BackendOption,
     BatchOption,
     DeviceOption,
     JsonOption,
@@ -84,6 +86,7 @@ def certify(
     normalize: NormalizeOption = None,
     outputs: OutputsOption = Outputs.LOGITS,
     batch: BatchOption = None,
+    backend: BackendOption = Backend.EAGER,
     device: DeviceOption = None,
     download: Annotated[bool, typer.Option("--download", help="Allow fetching a missing data set.")] = False,
     as_json: JsonOption = False,
@@ -109,7 +112,12 @@ def certify(
     source = load_source(data, download=download)
     loaded = load(model, arch, normalize, device)
     chosen = make_search(loaded, sigma, per_input, search, steps, search_samples)
-    smoothed = make_smoothed(loaded, chosen, norm, outputs, batch, classes=len(source.class_names), name=model)
+    smoothed = make_smoothed(
+        *(loaded, chosen, norm, outputs, batch, backend),
+        classes=len(source.class_names),
+        shape=source.shape,
+        name=model,
+    )
     if out is None:
         kind = "per-input" if chosen.is_per_input else "fixed"
         name = model.removeprefix(ZOO) if model.startswith(ZOO) else Path(model).stem
@@ -153,6 +161,7 @@ def predict(
     outputs: OutputsOption = Outputs.LOGITS,
     classes: Annotated[int | None, typer.Option(help="Classes of a model of your own.")] = None,
     batch: BatchOption = None,
+    backend: BackendOption = Backend.EAGER,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -168,12 +177,14 @@ def predict(
 
     loaded = load(model, arch, normalize, device)
     chosen = make_search(loaded, sigma, per_input, search, steps, search_samples)
-    smoothed = make_smoothed(loaded, chosen, norm, outputs, batch, classes=classes, name=model)
     shape = loaded.card.input_shape if loaded.card else None
     pixels = [read_image(path, channels=shape[0] if shape else None) for path in images]
     for path, image in zip(images, pixels, strict=True):
         if shape and image.shape != shape:
             raise InvalidInputError(f"{path}: expected an image of shape {shape}, got {image.shape}; resize it")
+    smoothed = make_smoothed(
+        *(loaded, chosen, norm, outputs, batch, backend), classes=classes, shape=pixels[0].shape, name=model
+    )
     names = loaded.card.class_names if loaded.card else ()
     answers: list[_Answer] = []
     with ExitStack() as stack:

@@ -5,9 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sigmax.errors import InvalidInputError
+from sigmax.cli.console import log_console
+from sigmax.errors import InvalidInputError, ModelError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
     from sigmax.models import LoadedModel
     from sigmax.sigma import SigmaSearch
     from sigmax.smoothed import SmoothedClassifier
@@ -33,6 +38,14 @@ class Outputs(StrEnum):
 
     LOGITS = "logits"
     PROBABILITIES = "probabilities"
+
+
+class Backend(StrEnum):
+    """What runs the network."""
+
+    EAGER = "eager"
+    COMPILE = "compile"
+    OPENVINO = "openvino"
 
 
 ModelArgument = Annotated[
@@ -72,6 +85,13 @@ NormalizeOption = Annotated[
 ]
 OutputsOption = Annotated[Outputs, typer.Option(help="What a model of your own returns.")]
 BatchOption = Annotated[int | None, typer.Option("--batch", help="Noisy samples per forward pass.")]
+BackendOption = Annotated[
+    Backend,
+    typer.Option(
+        help="What runs the network: eager; compile (torch.compile, takes half a minute to start); openvino. "
+        "Answers of one do not mix with those of another in a memory."
+    ),
+]
 DeviceOption = Annotated[str | None, typer.Option(help="Where the model runs; by default an accelerator if any.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 SeedOption = Annotated[int, typer.Option(help="Seeds all noise.")]
@@ -131,8 +151,10 @@ def make_smoothed(
     norm: Norm | None,
     outputs: Outputs,
     batch: int | None,
+    backend: Backend,
     *,
     classes: int | None,
+    shape: tuple[int, ...],
     name: str,
 ) -> "SmoothedClassifier":
     """The smoothed classifier that the options ask for; `classes` is what the data or the user says."""
@@ -147,7 +169,7 @@ def make_smoothed(
     if norm is None:
         norm = Norm.L1 if loaded.card and loaded.card.noise == Uniform.name else Norm.L2
     return SmoothedClassifier(
-        loaded.model,
+        _accelerated(loaded.model, backend, shape, batch),
         num_classes=has,
         noise=Uniform() if norm is Norm.L1 else Gaussian(),
         sigma=search,
@@ -163,3 +185,25 @@ def parse_radii(option: str, text: str) -> list[float]:
         return [float(radius) for radius in text.split(",")]
     except ValueError:
         raise InvalidInputError(f"expected {option} like 0,0.25,0.5, got {text!r}") from None
+
+
+def _accelerated(
+    model: "Callable[[Tensor], Tensor]", backend: Backend, shape: tuple[int, ...], batch: int | None
+) -> "Callable[[Tensor], Tensor]":
+    """The model behind the engine that was asked for; as it is, with a message, where that cannot run it."""
+    import math
+
+    from torch import nn
+
+    from sigmax.models.backends import accelerate
+    from sigmax.sampling import batch_rows
+
+    if not isinstance(model, nn.Module):
+        if backend is not Backend.EAGER:
+            raise InvalidInputError(f"expected a torch.nn.Module for --backend {backend}, got {type(model).__name__}")
+        return model
+    try:
+        return accelerate(model, backend.value, batch_shape=(batch_rows(math.prod(shape), batch), *shape))
+    except ModelError as error:
+        log_console.print(f"note: {error}; going on without it", style="yellow", soft_wrap=True)
+        return model

@@ -61,7 +61,7 @@ def train(
     optimizer: Annotated[str | None, typer.Option(help="sgd or muon.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Of the weights.")] = None,
     clip: Annotated[float | None, typer.Option(help="Cut the norm of the gradient to this.")] = None,
-    augment: Annotated[str | None, typer.Option(help="none, crop or crop-flip.")] = None,
+    augment: Annotated[str | None, typer.Option(help="none, crop, crop-flip or crop-flip-cutout.")] = None,
     norm: Annotated[Norm | None, typer.Option(help="l2: Gaussian noise; l1: uniform noise.")] = None,
     out: Annotated[
         Path | None,

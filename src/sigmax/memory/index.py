@@ -73,9 +73,10 @@ class SketchIndex:
         """Append an entry; interrupted anywhere, the entry is in or it is not."""
         place = self._count
         if place == len(self._reaches):
-            self._labels, self._radii, self._sigmas, self._reaches = (
-                np.resize(column, 2 * place) for column in (self._labels, self._radii, self._sigmas, self._reaches)
-            )
+            self._labels = np.resize(self._labels, 2 * place)
+            self._radii = np.resize(self._radii, 2 * place)
+            self._sigmas = np.resize(self._sigmas, 2 * place)
+            self._reaches = np.resize(self._reaches, 2 * place)
         sketch, margin = self._sketched(x)
         self._fine.put(place, sketch)
         self._coarse.put(place, sketch[: self._coarse.size])

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from sigmax.errors import InvalidInputError, ModelError
 
 Outputs = Literal["logits", "probabilities"]
+_MARKS = {"_is_torch_compile"}  # what torch notes on a module without changing what it computes
 
 
 @final
@@ -134,7 +135,8 @@ def _state(model: nn.Module) -> dict[str, object]:
     """
     state: dict[str, object] = {**model.state_dict(), **dict(model.named_buffers())}
     for path, module in model.named_modules():
-        state |= {f"{path}.{name}": value for name, value in vars(module).items() if _is_plain(value)}
+        values = {name: value for name, value in vars(module).items() if name not in _MARKS and _is_plain(value)}
+        state |= {f"{path}.{name}": value for name, value in values.items()}
     return state
 
 

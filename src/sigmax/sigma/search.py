@@ -129,11 +129,14 @@ def projected_radius(task: SearchTask, sigma: Tensor, *, samples: int) -> Tensor
         on_progress=task.on_progress,
     )
     hits = counts.gather(1, task.label.cpu()[:, None]).squeeze(1).tolist()
-    radii = []
-    for k, level in zip(hits, sigma.tolist(), strict=True):
-        p_lower = clopper_pearson_lower((k + 0.5) / (samples + 1) * task.n, task.n, alpha=task.alpha)
-        radii.append(task.noise.radius(p_lower, sigma=level) if p_lower > 0.5 else 0.0)
+    radii = [project(task, k, samples, level) for k, level in zip(hits, sigma.tolist(), strict=True)]
     return torch.tensor(radii, dtype=torch.float64)
+
+
+def project(task: SearchTask, k: float, samples: int, sigma: float) -> float:
+    """J of one input: the radius that certification would give if it hit as often as k of these samples did."""
+    p_lower = clopper_pearson_lower((k + 0.5) / (samples + 1) * task.n, task.n, alpha=task.alpha)
+    return task.noise.radius(p_lower, sigma=sigma) if p_lower > 0.5 else 0.0
 
 
 def check_positive(name: str, value: float) -> None:

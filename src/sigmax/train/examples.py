@@ -14,7 +14,7 @@ from sigmax.data import ImageSource
 from sigmax.data.source import Images
 from sigmax.errors import InvalidInputError
 
-Augment = Literal["none", "crop", "crop-flip"]
+Augment = Literal["none", "crop", "crop-flip", "crop-flip-cutout"]
 AUGMENTS: tuple[str, ...] = get_args(Augment)
 
 
@@ -35,7 +35,8 @@ class ExampleStream:
     Args:
         source: The data set.
         batch: Examples of a step, over all processes; less where there are fewer.
-        augment: "none", "crop": shifted by up to an eighth of the size, "crop-flip": also mirrored.
+        augment: "none", "crop": shifted by up to an eighth of the size, "crop-flip": also mirrored,
+            "crop-flip-cutout": also with a gray square in a random place.
         seed: Seeds order, shifts and flips.
         rank: Which share of each batch is this process's, …
         processes: … of how many.
@@ -80,6 +81,8 @@ class ExampleStream:
         images = self.source.images(own.tolist())
         if self.augment != "none":
             images = crop_and_flip(images, plan.shifts[places][self.share], plan.flips[places][self.share])
+        if self.augment == "crop-flip-cutout":
+            images = cut_out(images, plan.corners[places][self.share])
         labels = self.source.labels[own]
         return Examples(
             indices=torch.from_numpy(indices),
@@ -99,7 +102,8 @@ class ExampleStream:
         return _Plan(
             order=random.permutation(count),
             shifts=random.integers(0, 2 * _margin(self.source.shape), (count, 2), endpoint=True),
-            flips=random.random(count) < (0.5 if self.augment == "crop-flip" else 0.0),
+            flips=random.random(count) < (0.5 if self.augment.startswith("crop-flip") else 0.0),
+            corners=random.random((count, 2)),
         )
 
 
@@ -108,6 +112,7 @@ class _Plan:
     order: NDArray[np.int64]
     shifts: NDArray[np.int64]  # examples 2
     flips: NDArray[np.bool_]
+    corners: NDArray[np.float64]  # examples 2, in [0, 1)
 
 
 def crop_and_flip(images: Images, shifts: NDArray[np.int64], flips: NDArray[np.bool_]) -> Images:
@@ -118,6 +123,21 @@ def crop_and_flip(images: Images, shifts: NDArray[np.int64], flips: NDArray[np.b
     cropped = windows[np.arange(len(images)), :, shifts[:, 0], shifts[:, 1]]  # batch channels h w
     cropped[flips] = cropped[flips, ..., ::-1]
     return cropped
+
+
+def cut_out(images: Images, corners: NDArray[np.float64]) -> Images:
+    """Replace a square of each image by the image's mean colour; a corner in [0, 1)^2 says where.
+
+    The square has 5/16 of the height, and may reach over the edge by half of its own size.
+    """
+    height, width = images.shape[2:]
+    size = height * 5 // 16
+    first = np.floor(corners * [height, width]).astype(np.int64) - size // 2  # batch 2
+    rows, columns = np.arange(height), np.arange(width)
+    in_rows = (rows >= first[:, :1]) & (rows < first[:, :1] + size)  # batch height
+    in_columns = (columns >= first[:, 1:]) & (columns < first[:, 1:] + size)  # batch width
+    is_cut = in_rows[:, None, :, None] & in_columns[:, None, None, :]  # batch 1 height width
+    return np.where(is_cut, images.mean(axis=(2, 3), keepdims=True), images)
 
 
 def _margin(shape: tuple[int, ...]) -> int:

@@ -1,0 +1,102 @@
+"""The same network by a faster engine: compiled by torch, or run by OpenVINO.
+
+Engines differ in the last bits, so a certificate belongs to the engine it was made with: its name and
+version are part of the model's fingerprint.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Literal, final, get_args
+
+import torch
+from torch import Tensor, nn
+
+from sigmax.errors import InvalidInputError, ModelError
+
+Backend = Literal["eager", "compile", "openvino"]
+BACKENDS: tuple[str, ...] = get_args(Backend)
+
+
+@final
+class FastModel(nn.Module):
+    """A network whose answers come from another engine, and whose gradients come from itself.
+
+    Args:
+        model: The network.
+        engine: Its faster form; built anew for each batch shape.
+        name: Engine and version.
+    """
+
+    def __init__(self, model: nn.Module, engine: Callable[[Tensor], Tensor], name: str) -> None:
+        super().__init__()
+        self.model = model
+        self.engine_name = name
+        self._engine = (engine,)  # in a tuple: a compiled module is a module, and must not be listed as one
+        self.train(model.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The engine's answer; the network's own where it will be differentiated."""
+        if torch.is_grad_enabled() and x.requires_grad:
+            return self.model(x)  # type: ignore[no-any-return]
+        return self._engine[0](x)
+
+    def extra_repr(self) -> str:
+        """Show the engine."""
+        return f"engine={self.engine_name}"
+
+
+def accelerate(model: nn.Module, backend: Backend, *, batch_shape: tuple[int, ...]) -> nn.Module:
+    """The model behind this engine, tried on a batch of this shape.
+
+    Raises:
+        ModelError: The engine is missing or cannot run this model, with what to do.
+    """
+    if backend not in BACKENDS:
+        raise InvalidInputError(f"expected a backend among {', '.join(BACKENDS)}, got backend={backend!r}")
+    if backend == "eager":
+        return model
+    device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.get_default_device())
+    x = torch.zeros(batch_shape, device=device)
+    try:
+        # The engines' own deprecated calls are not the user's to mend.
+        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+            fast = _compiled(model) if backend == "compile" else _openvino(model)
+            shape = fast(x).shape
+            expected = model(x[:1]).shape[1:]
+    except Exception as error:  # an engine can raise anything
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ModelError(
+            f"expected a model that {backend} can run, got {type(error).__name__}: {reason}; use the eager backend"
+        ) from error
+    if shape != (batch_shape[0], *expected):
+        raise ModelError(f"expected {backend} to give {(batch_shape[0], *expected)}, got {tuple(shape)}; use eager")
+    return fast
+
+
+def _compiled(model: nn.Module) -> FastModel:
+    # Frozen: the weights are constants, so that they are laid out once for the kernels that use them.
+    engine: Callable[[Tensor], Tensor] = torch.compile(model, dynamic=False, options={"freezing": True})
+    return FastModel(model, engine, f"compile torch {torch.__version__}")
+
+
+def _openvino(model: nn.Module) -> FastModel:
+    try:
+        import openvino
+    except ImportError:
+        raise ModelError("expected openvino to be installed, got none; pip install 'sigmax[openvino]'") from None
+    settings = {
+        "INFERENCE_PRECISION_HINT": "f32",  # never half precision behind the user's back
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    built: dict[tuple[int, ...], openvino.InferRequest] = {}
+
+    def run(x: Tensor) -> Tensor:
+        shape = tuple(x.shape)
+        if shape not in built:
+            graph = openvino.convert_model(torch.export.export(model, (x,)))
+            built[shape] = openvino.Core().compile_model(graph, "CPU", settings).create_infer_request()
+        outputs = built[shape].infer([x.cpu().contiguous().numpy()], share_inputs=True)
+        return torch.from_numpy(outputs[0]).to(x.device)
+
+    return FastModel(model, run, f"openvino {openvino.__version__}")

@@ -1,0 +1,86 @@
+"""Faster engines: the same answers up to rounding, gradients of the network itself, a fingerprint of their own."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sigmax import AscentSearch, SmoothedClassifier
+from sigmax.errors import InvalidInputError, ModelError
+from sigmax.models import Normalize, build_network, with_normalisation
+from sigmax.models.backends import BACKENDS, accelerate
+from sigmax.models.classifier import BaseClassifier
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return with_normalisation(
+        build_network("digits-cnn", num_classes=10, in_channels=1), Normalize([0.3], [0.4])
+    ).eval()
+
+
+@pytest.fixture(scope="module", params=[backend for backend in BACKENDS if backend != "eager"])
+def fast(request: pytest.FixtureRequest) -> nn.Module:
+    if request.param == "openvino":
+        pytest.importorskip("openvino", reason="an extra: pip install 'sigmax[openvino]'")
+    return accelerate(network(), request.param, batch_shape=(64, 1, 8, 8))
+
+
+def test_an_engine_answers_like_the_network(fast: nn.Module) -> None:
+    x = torch.rand(64, 1, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), network()(x), rtol=1e-4, atol=1e-5)
+        other = torch.rand(8, 8, 8, 1).permute(0, 3, 1, 2)  # another batch size, another layout
+        torch.testing.assert_close(fast(other), network()(other), rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_are_those_of_the_network(fast: nn.Module) -> None:
+    x = torch.rand(4, 1, 8, 8)
+    slopes = []
+    for model in (fast, network()):
+        place = x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(model(place).square().sum(), place)
+        slopes.append(slope)
+    assert torch.equal(*slopes)
+
+
+def test_an_engine_has_a_fingerprint_of_its_own_and_leaves_that_of_the_network(fast: nn.Module) -> None:
+    engine, own = (BaseClassifier(model, num_classes=10).fingerprint for model in (fast, network()))
+    assert engine != own
+    inner = fast.model
+    assert isinstance(inner, nn.Module)
+    assert BaseClassifier(inner, num_classes=10).fingerprint == own
+
+
+def test_certificates_of_an_engine(fast: nn.Module) -> None:
+    x = torch.rand(3, 1, 8, 8)
+    found, expected = (
+        SmoothedClassifier(
+            model, num_classes=10, sigma=AscentSearch(initial=0.25, steps=3, pilot=100), batch_size=64
+        ).certify(x, n=2_000)
+        for model in (fast, network())
+    )
+    for a, b in zip(found, expected, strict=True):
+        assert a.label == b.label
+        assert a.p_lower == pytest.approx(b.p_lower, abs=0.01)
+
+
+class Stubborn(nn.Module):
+    """Its answer depends on numbers in a way that no engine can follow."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        import json
+
+        return torch.tensor([json.loads(str(float(row.sum()))) for row in x])[:, None].expand(-1, 10)
+
+
+def test_what_cannot_be_run_says_what_to_do() -> None:
+    with pytest.raises(InvalidInputError, match="eager, compile, openvino"):
+        accelerate(network(), "abacus", batch_shape=(4, 1, 8, 8))  # type: ignore[arg-type]
+    pytest.importorskip("openvino", reason="an extra: pip install 'sigmax[openvino]'")
+    with pytest.raises(ModelError, match="use the eager backend"):
+        accelerate(Stubborn().eval(), "openvino", batch_shape=(4, 1, 8, 8))
+
+
+def test_eager_is_the_network_itself() -> None:
+    model = network()
+    assert accelerate(model, "eager", batch_shape=(4, 1, 8, 8)) is model
