@@ -1,5 +1,7 @@
 """Faster engines: the same answers up to rounding, gradients of the network itself, a fingerprint of their own."""
 
+import shutil
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -22,6 +24,8 @@ def network() -> nn.Module:
 def fast(request: pytest.FixtureRequest) -> nn.Module:
     if request.param == "openvino":
         pytest.importorskip("openvino", reason="an extra: pip install 'sigmax[openvino]'")
+    elif not any(shutil.which(compiler) for compiler in ("g++", "c++", "clang++")):
+        pytest.skip("torch.compile needs a C++ compiler")
     return accelerate(network(), request.param, batch_shape=(64, 1, 8, 8))
 
 

@@ -94,7 +94,8 @@ def _openvino(model: nn.Module) -> FastModel:
     def run(x: Tensor) -> Tensor:
         shape = tuple(x.shape)
         if shape not in built:
-            graph = openvino.convert_model(torch.export.export(model, (x,)))
+            with warnings.catch_warnings(action="ignore"):  # as above, for a shape that comes later
+                graph = openvino.convert_model(torch.export.export(model, (x,)))
             built[shape] = openvino.Core().compile_model(graph, "CPU", settings).create_infer_request()
         outputs = built[shape].infer([x.cpu().contiguous().numpy()], share_inputs=True)
         return torch.from_numpy(outputs[0]).to(x.device)

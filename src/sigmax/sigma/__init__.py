@@ -2,6 +2,7 @@
 
 from sigmax.sigma.ascent import AscentSearch
 from sigmax.sigma.grid import GridSearch
+from sigmax.sigma.halving import HalvingSearch
 from sigmax.sigma.search import FixedSigma, SearchTask, SigmaSearch
 
-__all__ = ["AscentSearch", "FixedSigma", "GridSearch", "SearchTask", "SigmaSearch"]
+__all__ = ["AscentSearch", "FixedSigma", "GridSearch", "HalvingSearch", "SearchTask", "SigmaSearch"]
