@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from sigmax.errors import SigmaxError
     from sigmax.memory import CertificateMemory
     from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
-    from sigmax.sigma import AscentSearch, FixedSigma, GridSearch, SearchTask, SigmaSearch
+    from sigmax.sigma import AscentSearch, FixedSigma, GridSearch, HalvingSearch, SearchTask, SigmaSearch
     from sigmax.smoothed import SmoothedClassifier
 
 # Names are imported when first used: the command line must not wait for torch to print its help.
@@ -18,6 +18,7 @@ _HOME = {
     "FixedSigma": "sigmax.sigma",
     "Gaussian": "sigmax.noise",
     "GridSearch": "sigmax.sigma",
+    "HalvingSearch": "sigmax.sigma",
     "PointCertificate": "sigmax.certificate",
     "SearchTask": "sigmax.sigma",
     "SettledCertificate": "sigmax.certificate",
@@ -37,6 +38,7 @@ __all__ = [  # noqa: RUF022 (the order in which a reader meets them)
     "FixedSigma",
     "AscentSearch",
     "GridSearch",
+    "HalvingSearch",
     "SigmaSearch",
     "SearchTask",
     "CertificateMemory",

@@ -267,3 +267,23 @@ def test_the_noise_of_an_image_does_not_depend_on_its_place(run: Run, digits_mod
         "predict", digits_model, *(tmp_path / f"{i}.png" for i in (1, 0)), *options, "--memory", tmp_path / "n.db"
     )
     assert json.loads(again[1])[1]["radius"] == alone[0]["radius"]
+
+
+def test_fewer_samples_on_the_command_line(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    for name, more in {
+        "tolerance": ["--tolerance", 0.1],
+        "at": ["--at", "0.1,0.2,0.3"],
+        "halving": ["--search", "halving", "--at", "0.1,0.2,0.3"],
+        "runner-up": ["--runner-up"],
+    }.items():
+        code, said, log = certify(run, digits_model, tmp_path / name, *more, n=20_000)
+        assert code == 0, log
+        assert "certificates.tsv" in said
+    at = columns(tmp_path / "at")[1:]
+    assert {float(row[3]) for row in at} <= {0.0, 0.1, 0.2, 0.3}
+    place = columns(tmp_path / "at")[0].index("n")
+    assert sum(int(row[place]) for row in at) < 0.3 * 12 * 20_000
+    code, _, log = certify(run, digits_model, tmp_path / "at", "--at", "0.1,0.2", "--resume", n=20_000)
+    assert code == 2
+    assert "radii" in log
+    assert run("certify", digits_model, "--at", "near", "--out", tmp_path / "x")[0] == 2

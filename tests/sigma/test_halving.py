@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from oracles import HalfSpace
 from torch import Tensor
 
+from oracles import HalfSpace
 from sigmax import FixedSigma, SmoothedClassifier
 from sigmax.errors import InvalidInputError
 from sigmax.sigma import HalvingSearch
