@@ -270,12 +270,13 @@ def test_the_noise_of_an_image_does_not_depend_on_its_place(run: Run, digits_mod
 
 
 def test_fewer_samples_on_the_command_line(run: Run, digits_model: Path, tmp_path: Path) -> None:
-    for name, more in {
+    cases: dict[str, list[object]] = {
         "tolerance": ["--tolerance", 0.1],
         "at": ["--at", "0.1,0.2,0.3"],
         "halving": ["--search", "halving", "--at", "0.1,0.2,0.3"],
         "runner-up": ["--runner-up"],
-    }.items():
+    }
+    for name, more in cases.items():
         code, said, log = certify(run, digits_model, tmp_path / name, *more, n=20_000)
         assert code == 0, log
         assert "certificates.tsv" in said
