@@ -154,7 +154,9 @@ def test_a_model_that_is_nowhere_is_told_what_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModelError, match=r"a folder with model\.safetensors, zoo:NAME or package\.module:factory") as caught:
+    with pytest.raises(
+        ModelError, match=r"a folder with model\.safetensors, zoo:NAME or package\.module:factory"
+    ) as caught:
         load_model(spec)
     assert repr(spec) in str(caught.value)
 

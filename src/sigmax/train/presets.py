@@ -38,7 +38,7 @@ _MACER = {"lr": 0.01, "batch": 64}  # as MACER has it; each example is 64 noisy 
 _FIFTY_FIRST = {"per_input": True, "warmup": 50, "search_steps": 1}  # 50 epochs with one sigma, 150 with their own
 # Thirty epochs of fine-tuning; the learning rate is ours, the end of the schedule that trained the network.
 _FINE_TUNE = {"per_input": True, "warmup": 0, "search_steps": 1, "epochs": 30, "lr": 1e-3, "schedule": "cosine"}
-# For two cores, found by trial: docs/training.md has what it reaches and what else was tried.
+# For two cores: docs/training.md has what it reaches.
 _CPU = {
     "arch": "fast-resnet9",
     "normalize": "cifar10",

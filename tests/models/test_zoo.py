@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from commands import Run
+from sigmax.data import load_source
+from sigmax.errors import ModelError
+from sigmax.models import load_model
+from sigmax.models.checkpoint import zoo
+from sigmax.noise import Gaussian
+from sigmax.train.evaluation import noisy_accuracy
+
+COHEN = {"cifar10-cohen-0.25": 0.25}
+
+
+def test_the_zoo_is_what_the_documentation_says() -> None:
+    assert zoo() == sorted(COHEN)
+    with pytest.raises(ModelError, match=r"zoo \(cifar10-cohen-0.25\), got 'nothing'"):
+        load_model("zoo:nothing")
+
+
+@pytest.mark.parametrize("name", COHEN)
+def test_a_network_of_the_zoo_knows_how_it_was_trained(name: str) -> None:
+    loaded = load_model(f"zoo:{name}")
+    card = loaded.card
+    assert card is not None
+    assert (card.sigma, card.noise, card.method, card.num_classes) == (COHEN[name], "gaussian", "cohen", 10)
+    assert card.class_names[3] == "cat"
+    assert loaded.model(torch.rand(2, 3, 32, 32)).shape == (2, 10)
+
+
+@pytest.mark.parametrize(("name", "floor"), [("cifar10-cohen-0.25", 0.74)])
+def test_the_networks_are_as_accurate_under_noise_as_written(name: str, floor: float, cifar10_folder: Path) -> None:
+    network = load_model(f"zoo:{name}").model
+    assert isinstance(network, nn.Module)
+    source = load_source(f"cifar10:{cifar10_folder}", split="test")
+    assert noisy_accuracy(network, source, noise=Gaussian(), sigma=COHEN[name], seed=1) > floor
+
+
+def test_certify_takes_a_network_of_the_zoo(run: Run, cifar10_folder: Path, tmp_path: Path) -> None:
+    code, said, log = run(
+        *("certify", "zoo:cifar10-cohen-0.25", "--data", f"cifar10:{cifar10_folder}"),
+        *("--n", 500, "--max", 4, "--skip", 100, "--out", tmp_path / "run"),
+    )
+    assert code == 0, log
+    assert "certificates.tsv" in said
