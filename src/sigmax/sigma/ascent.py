@@ -16,8 +16,8 @@ from sigmax.sigma.search import (
     SigmaSearch,
     check_positive,
     initial_sigma,
+    keep_better,
     mean_probabilities,
-    projected_radius,
 )
 
 
@@ -77,11 +77,7 @@ class AscentSearch(SigmaSearch):
         """Ascend for all inputs, a few at a time, then let the pilot choose between sigma* and sigma0."""
         inputs = max(1, SEARCH_ROWS // self.samples)
         sigma = torch.cat([self._ascend(part) for part in task.split(inputs)])
-        if not self.pilot:
-            return sigma
-        start = initial_sigma(task, self.initial)
-        gained = projected_radius(task, sigma, samples=self.pilot) > projected_radius(task, start, samples=self.pilot)
-        return torch.where(gained.to(sigma.device), sigma, start)
+        return keep_better(task, sigma, self.initial, samples=self.pilot) if self.pilot else sigma
 
     def cost(self) -> int:
         """Each step is a forward and a backward pass for each draw; the pilot asks twice."""

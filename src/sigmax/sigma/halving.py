@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sigmax.errors import InvalidInputError
 from sigmax.sampling import Stage, count_classes
-from sigmax.sigma.search import SearchTask, SigmaSearch, check_positive, initial_sigma, project, projected_radius
+from sigmax.sigma.search import SearchTask, SigmaSearch, check_positive, keep_better, project
 
 
 @final
@@ -59,11 +59,7 @@ class HalvingSearch(SigmaSearch):
     def find(self, task: SearchTask) -> Tensor:
         """Halve until the rounds are over, then let the pilot choose between sigma* and sigma0."""
         sigma = self._winners(task)
-        if not self.pilot:
-            return sigma
-        start = initial_sigma(task, self.initial)
-        gained = projected_radius(task, sigma, samples=self.pilot) > projected_radius(task, start, samples=self.pilot)
-        return torch.where(gained.to(sigma.device), sigma, start)
+        return keep_better(task, sigma, self.initial, samples=self.pilot) if self.pilot else sigma
 
     def cost(self) -> int:
         """The samples of all rounds, and twice the pilot."""

@@ -139,6 +139,13 @@ def project(task: SearchTask, k: float, samples: int, sigma: float) -> float:
     return task.noise.radius(p_lower, sigma=sigma) if p_lower > 0.5 else 0.0
 
 
+def keep_better(task: SearchTask, sigma: Tensor, initial: float, *, samples: int) -> Tensor:
+    """For each input sigma where a pilot of this many samples projects a larger radius than at sigma0, else sigma0."""
+    start = initial_sigma(task, initial)
+    gained = projected_radius(task, sigma, samples=samples) > projected_radius(task, start, samples=samples)
+    return torch.where(gained.to(sigma.device), sigma, start)
+
+
 def check_positive(name: str, value: float) -> None:
     """Refuse a value that is not a finite positive number."""
     if not 0.0 < value < float("inf"):
