@@ -1,4 +1,6 @@
+import contextlib
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -6,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import typer
 from PIL import Image
 
 from commands import Run
+from sigmax.cli.console import resumable, track
 from sigmax.data import load_source
 
 
@@ -288,3 +292,17 @@ def test_fewer_samples_on_the_command_line(run: Run, digits_model: Path, tmp_pat
     assert code == 2
     assert "radii" in log
     assert run("certify", digits_model, "--at", "near", "--out", tmp_path / "x")[0] == 2
+
+
+def test_an_interrupt_that_a_library_swallows_is_raised_again() -> None:
+    def work() -> None:
+        with resumable("more"), track("work", 2) as advance:
+            advance(1)
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+            advance(1)
+
+    with pytest.raises(typer.Exit) as stop:
+        work()
+    assert stop.value.exit_code == 130
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,6 +1,8 @@
 """What a person sees: tables on stdout, progress and errors on stderr."""
 
 import json
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 out_console = Console()
 log_console = Console(stderr=True)
+_interrupts: list[int] = []  # those of the command that runs
 
 
 def say(line: str) -> None:
@@ -53,14 +56,39 @@ def track(what: str, total: int) -> Iterator[Callable[[int], None]]:
         *columns, TimeRemainingColumn(), console=log_console, transient=True, disable=not log_console.is_terminal
     ) as bar:
         task = bar.add_task(what, total=max(total, 1))
-        yield lambda done: bar.advance(task, done)
+
+        def advance(done: int) -> None:
+            check_interrupt()
+            bar.advance(task, done)
+
+        yield advance
 
 
 @contextmanager
 def resumable(command: str) -> Iterator[None]:
-    """An interrupt is no error: say how to go on."""
+    """An interrupt is no error: say how to go on.
+
+    Python loses an interrupt that falls into a destructor or a callback of a library; progress asks again.
+    """
+    _interrupts.clear()
+    usual = signal.signal(signal.SIGINT, _interrupt) if threading.current_thread() is threading.main_thread() else None
     try:
         yield
     except KeyboardInterrupt:
         log_console.print(f"interrupted; nothing is lost. Continue with {command}", style="yellow", soft_wrap=True)
         raise typer.Exit(130) from None
+    finally:
+        if usual is not None:
+            signal.signal(signal.SIGINT, usual)
+        _interrupts.clear()
+
+
+def check_interrupt() -> None:
+    """Raise an interrupt that was asked for and got lost."""
+    if _interrupts:
+        raise KeyboardInterrupt
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    _interrupts.append(number)
+    raise KeyboardInterrupt

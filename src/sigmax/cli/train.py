@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from sigmax.cli.console import log_console, out_console, resumable, say
+from sigmax.cli.console import check_interrupt, log_console, out_console, resumable, say
 from sigmax.cli.options import JsonOption, Norm
 from sigmax.errors import InvalidInputError
 from sigmax.rounding import format_nearest
@@ -261,6 +261,7 @@ def _progress(recipe: "Recipe", is_first: bool) -> Iterator[Callable[["StepRepor
 
         def show(report: "StepReport") -> None:
             nonlocal epoch
+            check_interrupt()
             if report.epoch != epoch and recent and not log_console.is_terminal:
                 log_console.print(f"epoch {epoch}/{recipe.epochs}  {describe()}", highlight=False, soft_wrap=True)
             epoch = report.epoch
