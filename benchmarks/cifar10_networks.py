@@ -2,8 +2,8 @@
 
     python benchmarks/cifar10_networks.py --out runs/cifar10 [--data cifar10:DIR] [--zoo]
 
-About two and a half hours on two cores. With --zoo the finished Cohen networks are copied to where
-`zoo:NAME` finds them.
+Two to three hours on two cores, by estimate from the first of them. With --zoo the finished Cohen
+networks are copied to where `zoo:NAME` finds them.
 """
 
 import argparse

@@ -13,7 +13,8 @@ from sigmax.bounds import clopper_pearson_lower, clopper_pearson_upper, evidence
 from sigmax.certificate import PointCertificate
 from sigmax.noise import SmoothingDistribution
 
-# The share of alpha for the bound on the runner-up. At 5 % the radius never loses more than 0.002 sigma.
+# The share of alpha for the bound on the runner-up. At 5 % the radius loses
+# at most 0.002 sigma with 100,000 samples, and 0.004 sigma with 100.
 _RUNNER_UP_SHARE = 0.05
 # Looks before the last: powers of two from this many samples on, each at this share of alpha.
 _FIRST_LOOK, _LOOK_SHARE = 1_024, 0.01

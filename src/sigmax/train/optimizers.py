@@ -87,7 +87,7 @@ class Muon(torch.optim.Optimizer):
 def orthogonalised(matrix: Tensor) -> Tensor:
     """About the nearest matrix with orthonormal rows (or columns, if it is tall), times sqrt(rows / columns) if tall.
 
-    Only the order of size of the singular values matters here: they end within [0.6, 1.3].
+    Only the order of size of the singular values matters here: all but the tiniest end between 0.3 and 1.3.
     """
     is_tall = matrix.shape[0] > matrix.shape[1]
     x: Tensor = (matrix.T if is_tall else matrix) / (matrix.norm() + 1e-7)
