@@ -9,7 +9,7 @@ import pytest
 
 from sigmax import PointCertificate, SettledCertificate
 from sigmax.errors import RecordError
-from sigmax.records import COLUMNS, RunFolder, format_row, read_table
+from sigmax.records import COLUMNS, RunFolder, format_row, read_run, read_table
 
 HEADER = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
 ROWS = "0\t3\t3\t0.377\t1\t0:00:14.172309\n1\t8\t-1\t0.0\t0\t0:00:14.1\n2\t5\t6\t0.2\t0\t0:00:13\n"
@@ -220,3 +220,24 @@ def test_a_broken_configuration_and_a_foreign_table_are_refused(tmp_path: Path) 
     write(tmp_path / "file", "")
     with pytest.raises(RecordError, match="folder for the run"):
         RunFolder(tmp_path / "file", CONFIG)
+
+
+def test_a_run_has_its_configuration_and_both_kinds_of_answer(tmp_path: Path) -> None:
+    settled = SettledCertificate(label=3, radius=0.25, sigma=0.25, point=point(2, 0.5), rule="inherited")
+    config = {**CONFIG, "bounds": (0.1, 0.2), "notes": {"model": "mine"}}
+    for resume in (False, True):  # a tuple that was read back as a list is no other setting
+        with RunFolder(tmp_path / "run", config, resume=resume) as run:
+            run.append(format_row(7, 3, point(2, 0.5), settled, 1.0))
+    read = read_run(tmp_path / "run")
+    assert (read.name, read.config["sigma"], read.note("model"), read.note("data")) == ("run", 0.25, "mine", None)
+    first = (read.table.predict[0], read.table.radius[0], read.table.point_predict[0], read.table.point_radius[0])
+    assert first == (3, 0.25, 2, 0.5)
+    assert (read.table.samples.tolist(), read.table.norm) == ([100, 100], 2)
+
+
+def test_a_log_of_others_has_no_configuration_even_beside_one(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    read = read_run(write(tmp_path / "log.tsv", HEADER + ROWS))
+    assert read.config == {}
+    assert read.table.point_radius.tolist() == read.table.radius.tolist()
+    assert read.table.samples.tolist() == [0, 0, 0]

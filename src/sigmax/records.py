@@ -74,7 +74,11 @@ class CertificateTable:
     radius: NDArray[np.float64]
     seconds: NDArray[np.float64]  # NaN where the log does not say
     sigma: NDArray[np.float64]  # NaN where the log does not say
+    point_predict: NDArray[np.int64]  # before a memory settled it; the answer itself where the log does not say
+    point_radius: NDArray[np.float64]  # as above
     rule: tuple[str, ...]  # "" where the log does not say
+    samples: NDArray[np.int64]  # n; 0 where the log does not say
+    norm: int = 2
     dropped: int = 0  # lines that were cut off
 
     def __len__(self) -> int:
@@ -89,6 +93,41 @@ class CertificateTable:
     def is_settled(self) -> bool:
         """Whether its answers were settled by a memory."""
         return any(rule not in ("", "point") for rule in self.rule)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A certificate table with the configuration that made it; others' logs have none."""
+
+    table: CertificateTable
+    config: dict[str, Any]  # that of config.json; empty where there is none
+
+    @property
+    def name(self) -> str:
+        """The name of its folder or file."""
+        return self.table.name
+
+    def note(self, key: str) -> str | None:
+        """What people were told, such as the model and the data."""
+        said = self.config.get(NOTES, {}).get(key)
+        return None if said is None else str(said)
+
+
+def read_run(path: Path) -> Run:
+    """Read a run folder, or a certificate table alone."""
+    table = read_table(path)
+    config = (path if path.is_dir() else path.parent) / CONFIG
+    if (path.is_file() and path.name != TABLE) or not config.exists():
+        return Run(table=table, config={})
+    return Run(table=table, config=_read_config(config))
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path}: expected the configuration of a run, got: {error}") from error
 
 
 def read_table(path: Path) -> CertificateTable:
@@ -115,6 +154,9 @@ def read_table(path: Path) -> CertificateTable:
         if len(row) != len(header):
             raise RecordError(f"{path}: expected {len(header)} columns in line {number}, got {len(row)}")
     columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+    norms = sorted(set(columns.get("norm", ["2"]))) or ["2"]
+    if len(norms) > 1:
+        raise RecordError(f"{path}: expected one norm in all rows, got {', '.join(norms)}")
     try:
         return CertificateTable(
             name=path.parent.name if path.name == TABLE else path.stem,
@@ -124,7 +166,11 @@ def read_table(path: Path) -> CertificateTable:
             radius=_radii(columns["radius"]),
             seconds=np.array([_seconds(t) for t in columns.get("time", [""] * len(rows))]),
             sigma=np.array(columns.get("sigma", columns.get("best_sigma", ["nan"] * len(rows))), dtype=np.float64),
+            point_predict=np.array(columns.get("point_predict", columns["predict"]), dtype=np.int64),
+            point_radius=_radii(columns.get("point_radius", columns["radius"])),
             rule=tuple(columns.get("rule", [""] * len(rows))),
+            samples=np.array(columns.get("n", ["0"] * len(rows)), dtype=np.int64),
+            norm=int(norms[0]),
             dropped=dropped,
         )
     except ValueError as error:
@@ -217,13 +263,11 @@ class RunFolder:
 
     def _open_config(self, config: dict[str, Any], resume: bool) -> None:
         path = self.path / CONFIG
-        content = (json.dumps(config, indent=2, sort_keys=True) + "\n").encode()
+        content = (json.dumps(config, indent=2, sort_keys=True, default=repr) + "\n").encode()
+        config = json.loads(content)  # as it will be read again: a tuple comes back as a list
         if not path.exists() and self.rows:
             raise RecordError(f"expected {CONFIG} beside {self.table}, got none; choose another folder")
-        try:
-            old = json.loads(path.read_text()) if path.exists() else None
-        except ValueError as error:
-            raise RecordError(f"{path}: expected the configuration of a run, got: {error}") from error
+        old = _read_config(path) if path.exists() else None
         compared = sorted({*(old or {}), *config} - {NOTES})
         changed = [key for key in compared if old is not None and old.get(key) != config.get(key)]
         if old is None or (changed and not self.rows):

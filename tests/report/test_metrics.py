@@ -31,7 +31,10 @@ def table(label: list[int], predict: list[int], radius: list[float]) -> Certific
         radius=np.array(radius, dtype=np.float64),
         seconds=np.full(size, np.nan),
         sigma=np.full(size, np.nan),
+        point_predict=np.array(predict, dtype=np.int64),
+        point_radius=np.array(radius, dtype=np.float64),
         rule=("",) * size,
+        samples=np.zeros(size, dtype=np.int64),
     )
 
 

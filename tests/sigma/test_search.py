@@ -196,7 +196,7 @@ def test_a_search_of_ones_own_takes_one_small_class() -> None:
     )
     assert (certificate.label, certificate.sigma) == (1, 0.25)
     # Its settings identify it, so that a run with it can be resumed.
-    assert repr(Halved()) == "Halved(initial=0.5, fixes_class=False)"
+    assert Halved().settings() == {"kind": "Halved", "initial": 0.5, "fixes_class": False}
 
 
 @pytest.mark.parametrize(

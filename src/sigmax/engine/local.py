@@ -51,7 +51,7 @@ def certify_source(
     """
     config: dict[str, Any] = {
         "data": source.digest(),
-        "search": repr(smoothed.search),
+        "search": smoothed.search.settings(),
         "noise": smoothed.noise.name,
         "n0": budget.n0,
         "n": budget.n,

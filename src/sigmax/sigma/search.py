@@ -2,8 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -58,10 +58,10 @@ class SigmaSearch(ABC):
     initial: float  # sigma0: where the search starts, and where a fixed class is predicted
     fixes_class: bool  # whether the class is the prediction under sigma0 (paper, Eq. 2)
 
-    def __repr__(self) -> str:
-        """Its settings: a run is continued only with the same."""
-        settings = {"initial": self.initial, "fixes_class": self.fixes_class, **getattr(self, "__dict__", {})}
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
+    def settings(self) -> dict[str, Any]:
+        """What it is and how it is set, for the records: a run is continued only with the same."""
+        own = asdict(self) if is_dataclass(self) else getattr(self, "__dict__", {})
+        return {"kind": type(self).__name__, "initial": self.initial, "fixes_class": self.fixes_class, **own}
 
     @abstractmethod
     def find(self, task: SearchTask) -> Tensor:
