@@ -9,19 +9,25 @@ networks are copied to where `zoo:NAME` finds them.
 import argparse
 import json
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from torch import nn
+
 from machine import describe_machine
 from sigmax import models
-from sigmax.models.checkpoint import MODEL_FILE
+from sigmax.models.checkpoint import load_model, save_model
 from sigmax.train.run import SUMMARY
 
-COHEN = {f"cohen-{sigma}": f"--preset cpu-cifar10-cohen --sigma {sigma}" for sigma in ("0.25", "0.12", "0.50")}
+FIRST = "cohen-0.25"
+COHEN = {
+    FIRST: "--preset cpu-cifar10-cohen --sigma 0.25",
+    "cohen-0.12": f"--preset cpu-cifar10-cohen-retuned --sigma 0.12 --from {{out}}/{FIRST}",
+    "cohen-0.50": f"--preset cpu-cifar10-cohen-retuned --sigma 0.50 --from {{out}}/{FIRST}",
+}
 FINE_TUNED = {
-    f"{name}-0.25": f"--preset cpu-cifar10-{name} --from {{out}}/cohen-0.25"
+    f"{name}-0.25": f"--preset cpu-cifar10-{name} --sigma 0.25 --from {{out}}/{FIRST}"
     for name in ("cohen-ds2", "smoothadv", "macer")
 }
 
@@ -42,9 +48,7 @@ def main() -> None:
         if (folder / SUMMARY).exists():
             rows.append((name, command, json.loads((folder / SUMMARY).read_text())))
         if options.zoo and name in COHEN:
-            zoo = Path(models.__file__).parent / "zoo"
-            zoo.mkdir(exist_ok=True)
-            shutil.copyfile(folder / MODEL_FILE, zoo / f"cifar10-{name}.safetensors")
+            copy_to_zoo(folder, name)
     machine = describe_machine()
     print(f"{machine}\n\n| network | noisy accuracy | epochs | minutes | mean sigma | command |")
     print("|---|---|---|---|---|---|")
@@ -53,6 +57,15 @@ def main() -> None:
             f"| {name} | {100 * summary['noisy_accuracy']:.1f} % | {summary['epochs']} | {summary['seconds'] / 60:.0f} "
             f"| {summary['mean_sigma']:.4f} | `{command}` |"
         )
+
+
+def copy_to_zoo(folder: Path, name: str) -> None:
+    loaded = load_model(str(folder))
+    assert isinstance(loaded.model, nn.Sequential)
+    assert loaded.card is not None
+    zoo = Path(models.__file__).parent / "zoo"
+    zoo.mkdir(exist_ok=True)
+    save_model(zoo / f"cifar10-{name}.safetensors", loaded.model[-1], loaded.card, in_half=True)
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def test_the_forward_pass_is_that_of_the_paper(
     np.testing.assert_allclose(got, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("arch", ["digits-cnn", "fast-resnet9", "resnet20"])
+@pytest.mark.parametrize("arch", ["digits-cnn", "fast-resnet9", "patch-resnet10", "resnet20"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_network_takes_these_channels_and_gives_these_classes(arch: str, channels: int) -> None:
     network = build_network(arch, num_classes=5, in_channels=channels).eval()
@@ -146,8 +146,23 @@ def test_the_small_networks_are_small() -> None:
     fast = sum(9 * i * o + 2 * o for i, o in widths) + 129 * 10
     assert count(build_network("fast-resnet9", num_classes=10, in_channels=3)) == fast
     assert 350_000 < fast < 450_000
+    widths = [(48, 48), (48, 48), (48, 96), (96, 96), (96, 96), (96, 192), (192, 192), (192, 192)]
+    patch = 36 * 3 * 48 + 2 * 48 + sum(9 * i * o + 2 * o for i, o in widths) + 193 * 10
+    assert count(build_network("patch-resnet10", num_classes=10, in_channels=3)) == patch
+    assert 1_000_000 < patch < 1_150_000
     digits = (9 * 1 + 1) * 16 + (9 * 16 + 1) * 32 + (32 * 16 + 1) * 64 + 65 * 10
     assert count(build_network("digits-cnn", num_classes=10, in_channels=1)) == digits
+
+
+def test_a_patch_network_halves_the_maps_exactly() -> None:
+    network = build_network("patch-resnet10", num_classes=10, in_channels=3).eval()
+    x = torch.rand(1, 3, 32, 32)
+    sizes = []
+    with torch.inference_mode():
+        for name in ("stem", "down1", "down2"):
+            x = network.get_submodule(name)(x)
+            sizes.append(tuple(x.shape[1:]))
+    assert sizes == [(48, 16, 16), (96, 8, 8), (192, 4, 4)]
 
 
 def test_an_unknown_architecture_is_told_what_there_is() -> None:

@@ -54,6 +54,15 @@ def test_what_is_saved_is_loaded_to_the_bit(tmp_path: Path) -> None:
         assert torch.equal(model(x), network((x - torch.tensor(0.1)) / torch.tensor(1 / 3)))
 
 
+def test_weights_in_half_precision_take_half_the_room_and_compute_in_full(tmp_path: Path) -> None:
+    network, whole, halved = digits_network(), tmp_path / "whole.safetensors", tmp_path / "halved.safetensors"
+    save_model(whole, network, CARD)
+    save_model(halved, network, CARD, in_half=True)
+    assert halved.stat().st_size < 0.6 * whole.stat().st_size
+    rounded = module(load_model(str(halved)).model).get_submodule("network").state_dict()
+    assert same_tensors(rounded, {name: tensor.half().float() for name, tensor in network.state_dict().items()})
+
+
 def test_a_card_with_the_least_in_it_comes_back(tmp_path: Path) -> None:
     card = ModelCard(arch="digits-cnn", num_classes=10)
     save_model(tmp_path / "m.safetensors", digits_network(), card)

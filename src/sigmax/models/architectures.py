@@ -20,7 +20,7 @@ class Builder(Protocol):
 
 
 def _conv(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+    return nn.Conv2d(inputs, outputs, kernel, stride, padding=(kernel - 1) // 2, bias=False)
 
 
 @final
@@ -142,16 +142,12 @@ class FastResNet(nn.Module):
 
     def __init__(self, *, num_classes: int, in_channels: int = 3, width: int = 16) -> None:
         super().__init__()
-
-        def unit(inputs: int, outputs: int) -> nn.Sequential:
-            return nn.Sequential(_conv(inputs, outputs), nn.BatchNorm2d(outputs), nn.ReLU())
-
-        self.stem = unit(in_channels, width)
-        self.layer1 = unit(width, 2 * width)
-        self.residual1 = nn.Sequential(unit(2 * width, 2 * width), unit(2 * width, 2 * width))
-        self.layer2 = unit(2 * width, 4 * width)
-        self.layer3 = unit(4 * width, 8 * width)
-        self.residual3 = nn.Sequential(unit(8 * width, 8 * width), unit(8 * width, 8 * width))
+        self.stem = _unit(in_channels, width)
+        self.layer1 = _unit(width, 2 * width)
+        self.residual1 = nn.Sequential(_unit(2 * width, 2 * width), _unit(2 * width, 2 * width))
+        self.layer2 = _unit(2 * width, 4 * width)
+        self.layer3 = _unit(4 * width, 8 * width)
+        self.residual3 = nn.Sequential(_unit(8 * width, 8 * width), _unit(8 * width, 8 * width))
         self.fc = nn.Linear(8 * width, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -162,6 +158,38 @@ class FastResNet(nn.Module):
         x = max_pool2d(self.layer3(x), 2)
         x = x + self.residual3(x)
         return self.fc(x.amax(dim=(2, 3)))  # type: ignore[no-any-return]
+
+
+@final
+class PatchResNet(nn.Module):
+    """Ten layers of which none runs at full resolution: 1.1 M parameters, more accurate per second on CPUs.
+
+    The first convolution looks at overlapping patches of 6 x 6 pixels, two apart, so that the width goes
+    where it is cheap: to 16 x 16, 8 x 8 and 4 x 4 maps.
+    """
+
+    def __init__(self, *, num_classes: int, in_channels: int = 3, width: int = 48) -> None:
+        super().__init__()
+        self.stem = _unit(in_channels, width, kernel=6, stride=2)
+        self.residual1 = nn.Sequential(_unit(width, width), _unit(width, width))
+        self.down1 = _unit(width, 2 * width, stride=2)
+        self.residual2 = nn.Sequential(_unit(2 * width, 2 * width), _unit(2 * width, 2 * width))
+        self.down2 = _unit(2 * width, 4 * width, stride=2)
+        self.residual3 = nn.Sequential(_unit(4 * width, 4 * width), _unit(4 * width, 4 * width))
+        self.fc = nn.Linear(4 * width, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images to logits."""
+        x = self.stem(x)
+        x = self.down1(x + self.residual1(x))
+        x = self.down2(x + self.residual2(x))
+        x = x + self.residual3(x)
+        return self.fc(x.mean(dim=(2, 3)))  # type: ignore[no-any-return]
+
+
+def _unit(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1) -> nn.Sequential:
+    """Convolution, batch norm, ReLU; a stride of 1 keeps the size of a map, one of 2 halves it."""
+    return nn.Sequential(_conv(inputs, outputs, kernel=kernel, stride=stride), nn.BatchNorm2d(outputs), nn.ReLU())
 
 
 @final
@@ -194,6 +222,7 @@ _RESNET50 = partial(ResNet, depths=[3, 4, 6, 3], widths=_WIDE, small_images=Fals
 ARCHITECTURES: dict[str, Builder] = {
     "digits-cnn": DigitsCNN,
     "fast-resnet9": FastResNet,
+    "patch-resnet10": PatchResNet,
     "resnet18": partial(ResNet, BasicBlock, [2, 2, 2, 2], _WIDE),  # CIFAR form
     "resnet20": _cifar_resnet(20),
     "resnet56": _cifar_resnet(56),
