@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,14 @@ from sigmax.train import Recipe, train
 
 SHARED = Path(__file__).parents[2] / "shared"
 DIGITS_RECIPE = Recipe(arch="digits-cnn", sigma=0.25, epochs=20, batch=64)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing that tests find out goes into the user's cache, nor comes from it; also in processes they start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SIGMAX_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,15 @@ from filelock import FileLock, Timeout
 from sigmax.errors import RecordError
 
 
+def cache_folder() -> Path:
+    """Where this package keeps what it can find out again: $SIGMAX_CACHE, else the user's cache folder."""
+    if os.environ.get("SIGMAX_CACHE"):
+        return Path(os.environ["SIGMAX_CACHE"]).expanduser()
+    import pooch
+
+    return Path(pooch.os_cache("sigmax"))
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write beside, flush to the disk, rename."""
     path.parent.mkdir(parents=True, exist_ok=True)

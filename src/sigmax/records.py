@@ -117,13 +117,14 @@ class Run:
 def read_run(path: Path) -> Run:
     """Read a run folder, or a certificate table alone."""
     table = read_table(path)
-    config = (path if path.is_dir() else path.parent) / CONFIG
-    if (path.is_file() and path.name != TABLE) or not config.exists():
-        return Run(table=table, config={})
-    return Run(table=table, config=_read_config(config))
+    folder = path if path.is_dir() else path.parent
+    is_run = (path.is_dir() or path.name == TABLE) and (folder / CONFIG).exists()
+    return Run(table=table, config=read_config(folder) if is_run else {})
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, Any]:
+    """The settings that a run folder was begun with."""
+    path = folder / CONFIG
     try:
         return dict(json.loads(path.read_text()))
     except (OSError, ValueError) as error:
@@ -267,7 +268,7 @@ class RunFolder:
         config = json.loads(content)  # as it will be read again: a tuple comes back as a list
         if not path.exists() and self.rows:
             raise RecordError(f"expected {CONFIG} beside {self.table}, got none; choose another folder")
-        old = _read_config(path) if path.exists() else None
+        old = read_config(self.path) if path.exists() else None
         compared = sorted({*(old or {}), *config} - {NOTES})
         changed = [key for key in compared if old is not None and old.get(key) != config.get(key)]
         if old is None or (changed and not self.rows):

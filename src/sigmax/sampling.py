@@ -108,7 +108,7 @@ def count_classes(
     classes = classifier.num_classes
     counts = torch.zeros(len(x) * classes, dtype=torch.int64)
     with torch.no_grad():
-        inputs, buffer, batch = _buffers(x, rows)
+        inputs, buffer, batch = sample_buffer(x, rows)
         owner = torch.empty(rows, dtype=torch.int64)  # which input a row belongs to; -1: nobody's
 
         def tally() -> None:
@@ -135,7 +135,7 @@ def count_classes(
     return counts.view(len(x), classes)
 
 
-def _buffers(x: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+def sample_buffer(x: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
     """The inputs, a buffer to fill, and the same buffer as the network sees it, (rows, *dims).
 
     Images are kept with their channels last: convolutions run up to twice as fast on such a batch,

@@ -103,6 +103,7 @@ def certify(
     from sigmax.data import load_source
     from sigmax.engine import certify_source
     from sigmax.models.checkpoint import ZOO
+    from sigmax.records import CONFIG, read_config
     from sigmax.smoothed import Budget
 
     if skip < 1 or (max_inputs is not None and max_inputs < 1):
@@ -112,16 +113,18 @@ def certify(
     source = load_source(data, download=download)
     loaded = load(model, arch, normalize, device)
     chosen = make_search(loaded, sigma, per_input, search, steps, search_samples)
+    if out is None:
+        kind = "per-input" if chosen.is_per_input else "fixed"
+        name = model.removeprefix(ZOO) if model.startswith(ZOO) else Path(model).stem
+        out = Path("runs") / f"{name}-{data.partition(':')[0]}-{kind}"
+    if batch is None and resume and (out / CONFIG).exists():
+        batch = read_config(out)["batch"]  # a probe might find another one today
     smoothed = make_smoothed(
         *(loaded, chosen, norm, outputs, batch, backend),
         classes=len(source.class_names),
         shape=source.shape,
         name=model,
     )
-    if out is None:
-        kind = "per-input" if chosen.is_per_input else "fixed"
-        name = model.removeprefix(ZOO) if model.startswith(ZOO) else Path(model).stem
-        out = Path("runs") / f"{name}-{data.partition(':')[0]}-{kind}"
     with resumable(f"the same command with --out {out} --resume"):
         table = certify_source(
             smoothed,

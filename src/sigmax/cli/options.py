@@ -86,7 +86,12 @@ NormalizeOption = Annotated[
     ),
 ]
 OutputsOption = Annotated[Outputs, typer.Option(help="What a model of your own returns.")]
-BatchOption = Annotated[int | None, typer.Option("--batch", help="Noisy samples per forward pass.")]
+BatchOption = Annotated[
+    int | None,
+    typer.Option(
+        "--batch", help="Noisy samples per forward pass.", show_default="the fastest, found by a probe and remembered"
+    ),
+]
 BackendOption = Annotated[
     Backend,
     typer.Option(
@@ -162,7 +167,9 @@ def make_smoothed(
     name: str,
 ) -> "SmoothedClassifier":
     """The smoothed classifier that the options ask for; `classes` is what the data or the user says."""
+    from sigmax.models import BaseClassifier
     from sigmax.noise import Gaussian, Uniform
+    from sigmax.probe import fastest_batch
     from sigmax.smoothed import SmoothedClassifier
 
     has = loaded.card.num_classes if loaded.card else classes
@@ -172,14 +179,20 @@ def make_smoothed(
         raise InvalidInputError(f"expected at most the {has} classes of the model, got data with {classes}")
     if norm is None:
         norm = Norm.L1 if loaded.card and loaded.card.noise == Uniform.name else Norm.L2
+    kind = loaded.card.outputs if loaded.card else outputs.value
+    identity = name if loaded.card is None else None
+    if batch is None:
+        # Of the network as it is: an engine may take half a minute to build for each size.
+        plain = BaseClassifier(loaded.model, num_classes=has, outputs=kind, identity=identity)
+        batch = fastest_batch(plain, shape)
     return SmoothedClassifier(
         _accelerated(loaded.model, backend, shape, batch),
         num_classes=has,
         noise=Uniform() if norm is Norm.L1 else Gaussian(),
         sigma=search,
-        outputs=loaded.card.outputs if loaded.card else outputs.value,
+        outputs=kind,
         batch_size=batch,
-        identity=name if loaded.card is None else None,
+        identity=identity,
     )
 
 
@@ -192,7 +205,7 @@ def parse_radii(option: str, text: str) -> list[float]:
 
 
 def _accelerated(
-    model: "Callable[[Tensor], Tensor]", backend: Backend, shape: tuple[int, ...], batch: int | None
+    model: "Callable[[Tensor], Tensor]", backend: Backend, shape: tuple[int, ...], batch: int
 ) -> "Callable[[Tensor], Tensor]":
     """The model behind the engine that was asked for; as it is, with a message, where that cannot run it."""
     import math

@@ -6,6 +6,7 @@ from typing import Literal
 
 from sigmax.data.source import ArraySource, ImageSource
 from sigmax.errors import DataError
+from sigmax.files import cache_folder
 
 __all__ = ["ArraySource", "ImageSource", "Split", "data_folder", "load_source"]
 
@@ -14,12 +15,10 @@ SPELLINGS = "digits, mnist[:DIR], fashion-mnist[:DIR], cifar10[:DIR], imagenet:D
 
 
 def data_folder() -> Path:
-    """Where named data sets are looked for: $SIGMAX_DATA, else the user's cache folder."""
+    """Where named data sets are looked for: $SIGMAX_DATA, else the cache folder."""
     if os.environ.get("SIGMAX_DATA"):
         return Path(os.environ["SIGMAX_DATA"]).expanduser()
-    import pooch
-
-    return Path(pooch.os_cache("sigmax"))
+    return cache_folder()
 
 
 def load_source(spec: str, *, split: Split = "test", download: bool = False) -> ImageSource:
