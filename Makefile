@@ -16,8 +16,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/sigmax demo --out sigmax-demo
 
+# One process a core, each with one thread: two processes that both want all cores only wait for each other.
 test: setup
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
 
 test-scale: setup  ## minutes long: a hundred thousand insertions by two processes, ImageNet-sized runs
 	$(BIN)/python -m pytest -m scale
