@@ -24,19 +24,20 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 RUN = ["README", "index", "getting-started", "own-model", "per-input-sigma", "memory", "extending"]
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    """The fenced blocks of a page in this language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+def blocks(page: Path, *languages: str) -> list[str]:
+    """The fenced blocks of a page in these languages."""
+    return [block for language, block in FENCED.findall(page.read_text()) if language in languages]
 
 
 def commands() -> Iterator[tuple[str, str]]:
     """Every `sigmax …` in a block or in running text, with the page it stands on."""
     for page in PAGES:
-        for block in blocks(page, ""):
+        for block in blocks(page, "", "sh", "bash", "console"):
             yield from ((page.name, line) for line in re.findall(r"^(?:.*-m )?sigmax (.*)$", block, re.MULTILINE))
-        prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        prose = FENCED.sub("", page.read_text())
         yield from ((page.name, line) for line in re.findall(r"`(?:[^`\n]*-m )?sigmax ([^`]+)`", prose))
 
 
