@@ -1,13 +1,17 @@
 """The examples that draw the paper's Figures 1 and 2 show what the figures are about."""
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.image import imread
 from scipy.special import ndtr, ndtri
+
+from sigmax import HalvingSearch, SmoothedClassifier
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -49,3 +53,20 @@ def test_the_three_cases_of_the_memory_come_out(tmp_path: Path) -> None:
     assert inherited[1][1] == pytest.approx(first - (0.5**2 + 0.3**2) ** 0.5, abs=0.05)
     assert truncated[1][1] == pytest.approx((0.5**2 + 0.655**2) ** 0.5 - first, abs=0.05)
     assert imread(tmp_path / "figure.png").shape[1] > 1000
+
+
+def test_what_the_page_says_beside_figure_1() -> None:
+    example: dict[str, Any] = runpy.run_path(str(EXAMPLES / "why_per_input_sigma.py"))
+    model, inputs = example["Plane"]().eval(), example["INPUTS"]
+    own = HalvingSearch(initial=0.1, bounds=(0.05, 1.6))
+    _, tongue, finger = SmoothedClassifier(model, num_classes=3, sigma=own).certify(inputs, n=2_000)
+    # With much noise both are blue, and those wrong answers have the larger radii.
+    _, wrong_tongue, _ = SmoothedClassifier(model, num_classes=3, sigma=1.6).certify(inputs, n=2_000)
+    _, _, wrong_finger = SmoothedClassifier(model, num_classes=3, sigma=0.8).certify(inputs, n=2_000)
+    assert wrong_tongue.label == wrong_finger.label == example["BLUE"]
+    assert wrong_tongue.radius > tongue.radius
+    assert wrong_finger.radius > finger.radius
+    # A search that starts where the class is wrong keeps to it.
+    late = HalvingSearch(initial=0.4, bounds=(0.05, 1.6))
+    _, _, started_late = SmoothedClassifier(model, num_classes=3, sigma=late).certify(inputs, n=2_000)
+    assert started_late.label == example["BLUE"]

@@ -1,6 +1,7 @@
 """What the pages tell a reader to type is true: their Python runs, their commands parse, their files exist."""
 
 import re
+import runpy
 import shlex
 import sys
 from collections.abc import Iterator
@@ -134,3 +135,15 @@ def test_laplace_noise_of_the_page_has_the_radius_of_a_threshold(page_module: Mo
     assert certificate.label == 1
     assert certificate.radius == pytest.approx(0.4, abs=0.02)
     assert laplace.radius(laplace.probability(0.4, sigma=0.3), sigma=0.3) == pytest.approx(0.4)
+
+
+def test_formulas_become_mathml_when_the_site_is_built() -> None:
+    pytest.importorskip("latex2mathml", reason="comes with the docs extra")
+    hooks = runpy.run_path(str(DOCS / "hooks" / "pages.py"))
+    inline = r'<p>of <span class="arithmatex">\(p &lt; \frac{1}{2}\)</span> and</p>'
+    block = r'<div class="arithmatex">\[R = \sigma\,\Phi^{-1}(p)\]</div>'
+    shown = hooks["on_page_content"](inline + block)
+    assert shown.count("<math") == 2
+    assert shown.count('display="block"') == 1
+    assert "arithmatex" not in shown
+    assert "<mfrac><mn>1</mn><mn>2</mn></mfrac>" in shown.replace("<mrow>", "").replace("</mrow>", "")
