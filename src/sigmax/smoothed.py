@@ -80,7 +80,7 @@ class SmoothedClassifier:
         batch_size: Noisy samples per forward pass; by default chosen by the size of the input.
         identity: Names a model that is no `torch.nn.Module`; see `BaseClassifier`.
 
-    Example:
+    Examples:
         >>> g = SmoothedClassifier(model, num_classes=10, sigma=0.25)
         >>> g.certify(x, n=10_000)[0]
         PointCertificate(label=3, radius=0.41…, sigma=0.25, …)
