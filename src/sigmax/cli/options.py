@@ -50,7 +50,10 @@ class Backend(StrEnum):
 
 
 ModelArgument = Annotated[
-    str, typer.Argument(help="A checkpoint, a folder with a model.safetensors, zoo:NAME or package.module:factory.")
+    str,
+    typer.Argument(
+        help="A checkpoint, an ONNX file, a folder with a model.safetensors, zoo:NAME or package.module:factory."
+    ),
 ]
 SigmaOption = Annotated[
     float | None,
@@ -159,13 +162,12 @@ def make_smoothed(
     *,
     classes: int | None,
     shape: tuple[int, ...],
-    name: str,
 ) -> "SmoothedClassifier":
     """The smoothed classifier that the options ask for; `classes` is what the data or the user says."""
     from sigmax.noise import Gaussian, Uniform
     from sigmax.smoothed import SmoothedClassifier
 
-    has = loaded.card.num_classes if loaded.card else classes
+    has = loaded.num_classes or classes
     if has is None:
         raise InvalidInputError("expected --classes for a model of your own, got none")
     if classes is not None and classes > has:
@@ -179,7 +181,7 @@ def make_smoothed(
         sigma=search,
         outputs=loaded.card.outputs if loaded.card else outputs.value,
         batch_size=batch,
-        identity=name if loaded.card is None else None,
+        identity=loaded.identity,
     )
 
 
