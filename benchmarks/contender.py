@@ -1,4 +1,4 @@
-"""One certification by one contender in a process of its own: seconds, and peak memory above the imports.
+"""One certification by one contender in a process of its own: radius, seconds, and peak memory above the imports.
 
 Called by benchmarks/peers.py; prints one line of JSON.
 """
@@ -22,23 +22,23 @@ from sigmax.models.backends import Backend
 
 N0, ALPHA, USUAL_BATCH = 100, 0.001, 1_000
 
-Certify = Callable[[int], object]  # certifies one input with so many samples
+Certify = Callable[[int], float]  # the radius of one input, certified with so many samples
 
 
 def sigmax(arch: str, x: Tensor, backend: Backend) -> Certify:
     smoothed, _ = make_smoothed(arch, backend)
-    return lambda n: smoothed.certify(x, n0=N0, n=n, alpha=ALPHA)
+    return lambda n: smoothed.certify(x, n0=N0, n=n, alpha=ALPHA)[0].radius
 
 
 def usual_loop(arch: str, x: Tensor) -> Certify:
     """How certification is usually written: one input, batches of 1,000 in the layout of the data, no compiling."""
     network = make_network(arch)
 
-    def certify(n: int) -> tuple[int, float]:
+    def certify(n: int) -> float:
         label = int(counted(network, x, N0).argmax())
         hits = int(counted(network, x, n)[label])
         bound = binomtest(hits, n).proportion_ci(1 - 2 * ALPHA, method="exact").low
-        return label, SIGMA * float(ndtri(bound))
+        return SIGMA * float(ndtri(bound)) if bound > 0.5 else 0.0
 
     return certify
 
@@ -67,7 +67,7 @@ def art(arch: str, x: Tensor) -> Certify:
         alpha=ALPHA,
     )
     pixels = x.numpy().astype(np.float32)
-    return lambda n: peer.certify(pixels, n=n, batch_size=USUAL_BATCH)
+    return lambda n: float(peer.certify(pixels, n=n, batch_size=USUAL_BATCH)[1][0])
 
 
 CONTENDERS: dict[str, Callable[[str, Tensor], Certify]] = {
@@ -96,9 +96,9 @@ def main() -> None:
     certify = CONTENDERS[options.contender](options.arch, torch.rand(1, *SHAPE))
     certify(USUAL_BATCH)  # the first batch pays for what is built once
     began = time.perf_counter()
-    certify(options.n)
+    radius = certify(options.n)
     seconds = time.perf_counter() - began
-    print(json.dumps({"seconds": seconds, "megabytes": peak_megabytes() - before}))
+    print(json.dumps({"seconds": seconds, "megabytes": peak_megabytes() - before, "radius": radius}))
 
 
 if __name__ == "__main__":

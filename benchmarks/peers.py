@@ -33,28 +33,30 @@ def art_version() -> str | None:
         return None
 
 
-def certify(contender: str, arch: str, n: int, megabytes: list[float]) -> float:
-    """Seconds; the peak memory is noted."""
+def certify(contender: str, arch: str, n: int, notes: list[dict[str, float]]) -> float:
+    """Seconds; the peak memory and the radius are noted."""
     command = [sys.executable, str(SCRIPT), contender, "--arch", arch, "--n", str(n)]
     finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found = json.loads(finished.stdout.splitlines()[-1])
-    megabytes.append(found["megabytes"])
-    return float(found["seconds"])
+    found: dict[str, float] = json.loads(finished.stdout.splitlines()[-1])
+    notes.append(found)
+    return found["seconds"]
 
 
 def compare(arch: str, n: int, *, contenders: list[str], repeats: int) -> list[dict[str, Cell]]:
-    memory: dict[str, list[float]] = {name: [] for name in contenders}
-    seconds = interleaved({name: partial(certify, name, arch, n, memory[name]) for name in contenders}, repeats=repeats)
+    notes: dict[str, list[dict[str, float]]] = {name: [] for name in contenders}
+    seconds = interleaved({name: partial(certify, name, arch, n, notes[name]) for name in contenders}, repeats=repeats)
+    memory = {name: max(found["megabytes"] for found in notes[name]) for name in contenders}
     return [
         {
             "network": arch,
             "n": n,
             "who": CONTENDERS[name],
+            "radius": notes[name][0]["radius"],
             "seconds": seconds[name],
             "usual loop / it": seconds["usual-loop"] / seconds[name],
             "ART / it": seconds["art"] / seconds[name] if "art" in seconds else "",
-            "peak MB": max(memory[name]),
-            "its memory / ART's": max(memory[name]) / max(memory["art"]) if "art" in memory else "",
+            "peak MB": memory[name],
+            "its memory / ART's": memory[name] / memory["art"] if "art" in memory else "",
         }
         for name in contenders
     ]
@@ -75,8 +77,9 @@ def main() -> None:
         title="One certificate, against others",
         claim="at least 1.5 times faster than the usual loop; at least twice as fast as ART with less than a tenth "
         "of its memory (at n = 100,000).",
-        note=f"Medians of {options.repeats} runs in turns, each in a process of its own, after a first batch. Peak "
-        f"memory is above that of the imports; that of the compiled form includes the compiler. {peer}.",
+        note=f"Medians of {options.repeats} runs in turns, each in a process of its own, after a first batch. Radii "
+        "belong to one input and agree but for chance. Peak memory is above that of the imports; that of the "
+        f"compiled form includes the compiler. {peer}.",
         rows=rows,
     )
     finish(part, options.json)

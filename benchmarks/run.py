@@ -56,15 +56,14 @@ def flat(found: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{path}{name}", value
 
 
-def write_docs(parts: dict[str, Part], machine: str, command: str) -> None:
-    text = DOCS.read_text()
+def write_docs(page: Path, parts: dict[str, Part], head: str) -> None:
+    text = page.read_text()
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        sys.exit(f"expected the lines {BEGIN.strip()} and {END.strip()} in {DOCS}, got none; put them back")
+        sys.exit(f"expected the lines {BEGIN.strip()} and {END.strip()} in {page}, got none; put them back")
     tables = "\n".join(part.markdown() for part in parts.values())
-    head = f"{command}, {time.strftime('%Y-%m-%d')}. {machine}."
-    DOCS.write_text(f"{before}{BEGIN}\n{head}\n\n{tables}\n{END}{after}")
+    page.write_text(f"{before}{BEGIN}\n{head}\n\n{tables}\n{END}{after}")
 
 
 def main() -> None:
@@ -73,7 +72,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=100_000, help="samples of a certificate (default: %(default)s)")
     parser.add_argument("--repeats", type=int, help="medians over so many; by default what each part says")
     parser.add_argument("--json", type=Path, default=Path("bench.json"), help="default: %(default)s")
-    parser.add_argument("--docs", action="store_true", help=f"also rewrite the last run in {DOCS.name}")
+    parser.add_argument("--docs", type=Path, nargs="?", const=DOCS, help=f"rewrite the last run in docs/{DOCS.name}")
     options = parser.parse_args()
     names = options.only.split(",")
     if unknown := set(names) - set(PARTS):
@@ -89,7 +88,8 @@ def main() -> None:
     options.json.write_text(json.dumps(report, indent=2) + "\n")
     print(f"{minutes:.1f} minutes; numbers: {options.json}")
     if options.docs:
-        write_docs(parts, machine, f"`make bench`, n = {options.n:,}, {minutes:.0f} minutes")
+        date = time.strftime("%Y-%m-%d")
+        write_docs(options.docs, parts, f"`make bench`, n = {options.n:,}, {minutes:.0f} minutes, {date}. {machine}.")
 
 
 if __name__ == "__main__":
