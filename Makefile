@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup demo test test-scale check bench docs format clean
+.PHONY: setup demo test test-scale check bench profile docs format clean
 
 setup: $(INSTALLED)
 
@@ -30,9 +30,12 @@ check: setup
 	$(BIN)/lint-imports
 	$(MAKE) test
 
-bench: setup
-	$(BIN)/python benchmarks/certification.py
-	$(BIN)/python benchmarks/memory.py
+bench: setup  ## a quarter of an hour; docs/performance.md shows the last run
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python benchmarks/run.py $(if $(DOCS),--docs)
+
+profile: setup  ## where the time of a certification goes
+	$(BIN)/python benchmarks/breakdown.py
 
 docs: setup
 	$(BIN)/mkdocs build --strict

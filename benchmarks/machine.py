@@ -20,3 +20,7 @@ def hardware() -> str:
 def describe_machine() -> str:
     """Hardware, threads and versions, in one line."""
     return f"{hardware()}, {torch.get_num_threads()} threads, torch {torch.__version__}, sigmax {__version__}"
+
+
+if __name__ == "__main__":
+    print(describe_machine())

@@ -30,3 +30,8 @@ class MemoryRefusedError(SigmaxError):
 
 class TrainingError(SigmaxError):
     """A training cannot go on, or must not be continued as asked."""
+
+
+def one_line(error: Exception) -> str:
+    """What an error of a library says, for a message of ours."""
+    return " ".join(str(error).split())[:300] or type(error).__name__

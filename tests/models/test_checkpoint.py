@@ -171,7 +171,7 @@ def test_a_model_that_is_nowhere_is_told_what_there_is(
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"expected a checkpoint, a folder with model\.safetensors"):
+    with pytest.raises(ModelError, match=r"expected a checkpoint, an ONNX file, a folder with model\.safetensors"):
         load_model(str(tmp_path))
 
 

@@ -123,7 +123,6 @@ def certify(
         *(loaded, chosen, norm, outputs, batch, backend),
         classes=len(source.class_names),
         shape=source.shape,
-        name=model,
     )
     with resumable(f"the same command with --out {out} --resume"):
         table = certify_source(
@@ -180,14 +179,12 @@ def predict(
 
     loaded = load(model, arch, normalize, device)
     chosen = make_search(loaded, sigma, per_input, search, steps, search_samples)
-    shape = loaded.card.input_shape if loaded.card else None
+    shape = loaded.input_shape
     pixels = [read_image(path, channels=shape[0] if shape else None) for path in images]
     for path, image in zip(images, pixels, strict=True):
         if shape and image.shape != shape:
             raise InvalidInputError(f"{path}: expected an image of shape {shape}, got {image.shape}; resize it")
-    smoothed = make_smoothed(
-        *(loaded, chosen, norm, outputs, batch, backend), classes=classes, shape=pixels[0].shape, name=model
-    )
+    smoothed = make_smoothed(*(loaded, chosen, norm, outputs, batch, backend), classes=classes, shape=pixels[0].shape)
     names = loaded.card.class_names if loaded.card else ()
     answers: list[_Answer] = []
     with ExitStack() as stack:

@@ -50,7 +50,10 @@ class Backend(StrEnum):
 
 
 ModelArgument = Annotated[
-    str, typer.Argument(help="A checkpoint, a folder with a model.safetensors, zoo:NAME or package.module:factory.")
+    str,
+    typer.Argument(
+        help="A checkpoint, an ONNX file, a folder with a model.safetensors, zoo:NAME or package.module:factory."
+    ),
 ]
 SigmaOption = Annotated[
     float | None,
@@ -164,7 +167,6 @@ def make_smoothed(
     *,
     classes: int | None,
     shape: tuple[int, ...],
-    name: str,
 ) -> "SmoothedClassifier":
     """The smoothed classifier that the options ask for; `classes` is what the data or the user says."""
     from sigmax.models import BaseClassifier
@@ -172,7 +174,7 @@ def make_smoothed(
     from sigmax.probe import fastest_batch
     from sigmax.smoothed import SmoothedClassifier
 
-    has = loaded.card.num_classes if loaded.card else classes
+    has = loaded.num_classes or classes
     if has is None:
         raise InvalidInputError("expected --classes for a model of your own, got none")
     if classes is not None and classes > has:
@@ -180,10 +182,9 @@ def make_smoothed(
     if norm is None:
         norm = Norm.L1 if loaded.card and loaded.card.noise == Uniform.name else Norm.L2
     kind = loaded.card.outputs if loaded.card else outputs.value
-    identity = name if loaded.card is None else None
     if batch is None:
         # Of the network as it is: an engine may take half a minute to build for each size.
-        plain = BaseClassifier(loaded.model, num_classes=has, outputs=kind, identity=identity)
+        plain = BaseClassifier(loaded.model, num_classes=has, outputs=kind, identity=loaded.identity)
         batch = fastest_batch(plain, shape)
     return SmoothedClassifier(
         _accelerated(loaded.model, backend, shape, batch),
@@ -192,7 +193,7 @@ def make_smoothed(
         sigma=search,
         outputs=kind,
         batch_size=batch,
-        identity=identity,
+        identity=loaded.identity,
     )
 
 

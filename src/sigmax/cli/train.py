@@ -161,7 +161,7 @@ def make_recipe(
     if start is not None:
         loaded = load_model(start, arch=given.get("arch"), normalize=given.get("normalize"))
         if loaded.card is None:
-            raise InvalidInputError(f"expected a checkpoint to start from, got the factory {start}")
+            raise InvalidInputError(f"expected a checkpoint to start from, got {start}, which is none")
         network = loaded.model
         settings |= _settings_of(loaded.card)
     elif chosen and chosen.fine_tunes:

@@ -15,15 +15,17 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from sigmax.errors import ModelError
+from sigmax.errors import ModelError, one_line
 from sigmax.files import import_own, write_atomically
 from sigmax.models import normalisation
 from sigmax.models.architectures import build_network, matching_architectures, network_sizes
 from sigmax.models.classifier import Outputs
 from sigmax.models.normalisation import Normalize
+from sigmax.models.onnx import OnnxModel
 
 MODEL_FILE = "model.safetensors"
 ZOO = "zoo:"
+ONNX = ".onnx"
 _CARD = "sigmax"
 _ZOO_FOLDER = Path(__file__).parent / "zoo"
 _PUBLISHED_NAMES = {"cifar_resnet20": "resnet20", "cifar_resnet110": "resnet110", "resnet50": "resnet50"}
@@ -51,7 +53,22 @@ class LoadedModel:
     """A model and what is known about it. A checkpoint gives a module in eval mode, a factory what it likes."""
 
     model: Callable[[Tensor], Tensor]
-    card: ModelCard | None  # None: the model comes from a factory
+    card: ModelCard | None  # None: the model comes from a factory or an ONNX file
+    identity: str | None = None  # what tells it from others where its weights alone do not
+
+    @property
+    def num_classes(self) -> int | None:
+        """How many classes it tells apart; None where it does not say."""
+        return told.num_classes if (told := self._told) else None
+
+    @property
+    def input_shape(self) -> tuple[int, ...] | None:
+        """The shape of one input; None where it does not say."""
+        return told.input_shape if (told := self._told) else None
+
+    @property
+    def _told(self) -> ModelCard | OnnxModel | None:
+        return self.model if isinstance(self.model, OnnxModel) else self.card
 
 
 def with_normalisation(network: nn.Module, normalize: Normalize) -> nn.Module:
@@ -85,10 +102,10 @@ def load_model(
     arch: str | None = None,
     normalize: str | None = None,
 ) -> LoadedModel:
-    """Load a model by checkpoint, by run folder, from the zoo or by `package.module:factory`.
+    """Load a model by checkpoint, by run folder, from the zoo, by ONNX file or by `package.module:factory`.
 
     Args:
-        spec: A file in safetensors or torch format, a folder with a model.safetensors, `zoo:NAME` for a
+        spec: A file in safetensors, torch or ONNX format, a folder with a model.safetensors, `zoo:NAME` for a
             network that comes with this package, or a factory that takes no arguments and returns the model.
         arch: The architecture, where the file does not say it and its tensors do not tell.
         normalize: The normalisation in front of the network, where the file does not say it.
@@ -96,20 +113,24 @@ def load_model(
     path = _zoo_file(spec.removeprefix(ZOO)) if spec.startswith(ZOO) else Path(spec)
     if path.is_dir():
         path = path / MODEL_FILE
-    if path.is_file():
+    if path.is_file() and path.suffix != ONNX:
         return _load_file(path, arch, normalize)
     module, _, factory = spec.partition(":")
-    if all(name.isidentifier() for name in (*module.split("."), factory)):
-        if arch is not None or normalize is not None:
-            raise ModelError(
-                f"expected --arch and --normalize only for a checkpoint, got arch={arch}, normalize={normalize}; "
-                f"put both into {spec}"
-            )
-        return LoadedModel(model=_call_factory(module, factory), card=None)
-    raise ModelError(
-        f"expected a checkpoint, a folder with {MODEL_FILE}, {ZOO}NAME or package.module:factory, "
-        f"got {spec!r}; no such file"
-    )
+    is_factory = all(name.isidentifier() for name in (*module.split("."), factory))
+    if not path.is_file() and not is_factory:
+        raise ModelError(
+            f"expected a checkpoint, an ONNX file, a folder with {MODEL_FILE}, {ZOO}NAME or package.module:factory, "
+            f"got {spec!r}; no such file"
+        )
+    if arch is not None or normalize is not None:
+        raise ModelError(
+            f"expected --arch and --normalize only for a checkpoint, got arch={arch}, normalize={normalize}; "
+            f"put both into {spec}"
+        )
+    if path.is_file():
+        box = OnnxModel(path)
+        return LoadedModel(model=box, card=None, identity=box.identity)
+    return LoadedModel(model=_call_factory(module, factory), card=None, identity=spec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +172,8 @@ def _load_file(path: Path, arch: str | None, normalize: str | None) -> LoadedMod
     try:
         network.load_state_dict(content.state)
     except RuntimeError as error:
-        raise ModelError(f"{path}: expected the weights of {card.arch}, got: {_line(error)}; check --arch") from error
+        got = one_line(error)
+        raise ModelError(f"{path}: expected the weights of {card.arch}, got: {got}; check --arch") from error
     return LoadedModel(model=with_normalisation(network, layer).eval(), card=card)
 
 
@@ -189,7 +211,7 @@ def _read_torch(path: Path) -> _Content:
             raise ModelError(
                 f"{path}: expected tensors only, got {code[1]}; it was not loaded, because a pickle can run code"
             ) from error
-        raise ModelError(f"{path}: expected a torch checkpoint, got: {_line(error)}; it may be cut off") from error
+        raise ModelError(f"{path}: expected a torch checkpoint, got: {one_line(error)}; it may be cut off") from error
     said = content if isinstance(content, dict) else {}
     state = said.get("state_dict", said.get("net", content))
     if not isinstance(state, dict) or not all(isinstance(n, str) and isinstance(t, Tensor) for n, t in state.items()):
@@ -243,12 +265,8 @@ def _call_factory(module: str, factory: str) -> Callable[[Tensor], Tensor]:
     try:
         model = getattr(import_own(module), factory)()
     except Exception as error:  # the user's code can raise anything
-        got = f"{type(error).__name__}: {_line(error)}"
+        got = f"{type(error).__name__}: {one_line(error)}"
         raise ModelError(f"expected {module}:{factory} to return a model, got {got}") from error
     if not callable(model):
         raise ModelError(f"expected {module}:{factory} to return a model, got {type(model).__name__}")
     return model  # type: ignore[no-any-return]
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__

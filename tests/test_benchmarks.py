@@ -1,0 +1,49 @@
+"""The benchmarks run, write their numbers, and rewrite the page between its marks only."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def bench(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "benchmarks" / script), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_one_run_prints_a_table_writes_json_and_rewrites_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "performance.md"
+    text = (ROOT / "docs" / "performance.md").read_text()
+    page.write_text(text)
+    done = bench("run.py", "--only", "startup", "--repeats", 1, "--json", tmp_path / "bench.json", "--docs", page)
+    assert done.returncode == 0, done.stderr
+    assert "sigmax --help" in done.stdout
+    report = json.loads((tmp_path / "bench.json").read_text())
+    rows = report["parts"]["startup"]["rows"]
+    assert [row["of import torch"] for row in rows if row["what"] == "import torch"] == [1.0]
+    assert all(row["seconds"] > 0 for row in rows)
+    marks = [line for line in text.splitlines(keepends=True) if line.startswith("<!--")]
+    assert len(marks) == 2
+    written = page.read_text()
+    assert written.partition(marks[0])[0] == text.partition(marks[0])[0]
+    assert written.partition(marks[1])[2] == text.partition(marks[1])[2]
+    assert "| sigmax --help |" in written
+    assert report["machine"] in written
+
+
+def test_what_does_not_exist_is_refused() -> None:
+    done = bench("run.py", "--only", "startup,nonsense")
+    assert done.returncode == 2
+    assert "got nonsense" in done.stderr
+
+
+def test_a_contender_certifies_like_the_others() -> None:
+    found = [
+        json.loads(bench("contender.py", name, "--arch", "fast-resnet9", "--n", 100).stdout)
+        for name in ("sigmax", "usual-loop")
+    ]
+    assert found[0]["radius"] > 0
+    assert abs(found[0]["radius"] - found[1]["radius"]) < 0.1
+    assert all(answer["megabytes"] > 0 and answer["seconds"] > 0 for answer in found)
