@@ -30,10 +30,12 @@ def test_help_shows_every_command_and_needs_no_torch() -> None:
     code = "import sys, sigmax.cli; assert not {'torch', 'scipy', 'matplotlib', 'sqlalchemy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
     shown = subprocess.run([sys.executable, "-m", "sigmax", "--help"], capture_output=True, text=True, check=True)
-    assert all(command in shown.stdout for command in ("demo", "train", "certify", "predict", "show", "memory"))
+    assert all(
+        command in shown.stdout for command in ("demo", "train", "certify", "predict", "show", "report", "memory")
+    )
 
 
-@pytest.mark.parametrize("command", ["demo", "train", "certify", "predict", "show", "memory check"])
+@pytest.mark.parametrize("command", ["demo", "train", "certify", "predict", "show", "report", "memory check"])
 def test_every_command_has_help_with_an_example(run: Run, command: str) -> None:
     code, out, _ = run(*command.split(), "--help")
     assert code == 0
