@@ -28,10 +28,12 @@ def columns(folder: Path) -> list[list[str]]:
 
 def test_help_shows_every_command() -> None:
     shown = subprocess.run([sys.executable, "-m", "sigmax", "--help"], capture_output=True, text=True, check=True)
-    assert all(command in shown.stdout for command in ("demo", "train", "certify", "predict", "show", "memory"))
+    assert all(
+        command in shown.stdout for command in ("demo", "train", "certify", "predict", "show", "report", "memory")
+    )
 
 
-@pytest.mark.parametrize("command", ["demo", "train", "certify", "predict", "show", "memory check"])
+@pytest.mark.parametrize("command", ["demo", "train", "certify", "predict", "show", "report", "memory check"])
 def test_every_command_has_help_with_an_example(run: Run, command: str) -> None:
     code, out, _ = run(*command.split(), "--help")
     assert code == 0

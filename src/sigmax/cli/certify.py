@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from sigmax import __version__
-from sigmax.cli.console import out_console, print_tables, resumable, say, track
+from sigmax.cli.console import out_console, print_runs, resumable, say, track
 from sigmax.cli.options import (
     AlphaOption,
     ArchOption,
@@ -103,7 +103,7 @@ def certify(
     from sigmax.data import load_source
     from sigmax.engine import certify_source
     from sigmax.models.checkpoint import ZOO
-    from sigmax.records import CONFIG, read_config
+    from sigmax.records import CONFIG, read_config, read_run
     from sigmax.smoothed import Budget
 
     if skip < 1 or (max_inputs is not None and max_inputs < 1):
@@ -125,7 +125,7 @@ def certify(
         shape=source.shape,
     )
     with resumable(f"the same command with --out {out} --resume"):
-        table = certify_source(
+        certify_source(
             smoothed,
             source,
             list(range(0, len(source), skip))[:max_inputs],
@@ -136,7 +136,7 @@ def certify(
             resume=resume,
             notes={"model": model, "data": data, "sigmax": __version__},
         )
-    print_tables([(out.name, table)], radii=sorted({0.0, *radii}) if radii else None, as_json=as_json)
+    print_runs([(out.name, read_run(out))], radii=sorted({0.0, *radii}) if radii else None, as_json=as_json)
     if not as_json:
         say(f"table: {out / 'certificates.tsv'}")
 

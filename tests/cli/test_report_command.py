@@ -1,0 +1,63 @@
+import json
+from pathlib import Path
+
+from commands import Run
+
+
+def test_report_on_the_published_logs(run: Run, published_logs: Path, tmp_path: Path) -> None:
+    fixed = published_logs / "cifar10-resnet110-cohen-0.50.tsv"
+    per_input = published_logs / "cifar10-resnet110-cohen-0.50-qcrs-per-input-sigma.tsv"
+    code, out, err = run(
+        *("report", per_input, "--baseline", fixed, "--out", tmp_path / "report", "--radii", "0,0.5", "--json")
+    )
+    assert (code, err) == (0, "")
+    written = json.loads(out)
+    assert written["pairs"] == {per_input.stem: fixed.stem}
+    assert {"accuracy", "comparison", "gain", "best"} <= set(written["tables"])
+    assert Path(written["report"]).read_text().count("![") == len(written["figures"])
+    code, out, err = run("report", per_input, "--out", tmp_path / "alone")
+    assert code == 0
+    assert "name one by --baseline" in err
+    assert str(tmp_path / "alone") in out
+
+
+def test_report_on_a_run_of_digits_shows_the_images_it_names(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    certify = ("certify", digits_model, "--n", 300, "--max", 12, "--skip", 9)
+    assert run(*certify, "--out", tmp_path / "runs" / "fixed")[0] == 0
+    assert run(*certify, "--search", "halving", "--out", tmp_path / "runs" / "own")[0] == 0
+    code, out, err = run("report", tmp_path / "runs", "--out", tmp_path / "report", "--title", "Digits", "--json")
+    assert (code, err) == (0, "")
+    written = json.loads(out)
+    assert written["runs"] == ["fixed", "own"]
+    assert written["pairs"] == {"own": "fixed"}
+    assert "pictures-own" in written["figures"]
+    text = (tmp_path / "report" / "report.md").read_text()
+    assert text.startswith("# Digits\n")
+    assert "12 inputs, n = 300, point and settled certificates" in text
+    code, out, _ = run("show", tmp_path / "runs" / "own", "--json")
+    (summary,) = json.loads(out)
+    assert summary["acr_inside"] is not None
+    assert 0 <= summary["at_bound"] <= 12
+
+
+def test_bad_input_is_one_line_and_writes_nothing(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.tsv"
+    log.write_text("idx\tlabel\tpredict\tradius\n0\t1\t1\t0.5\n")
+    (tmp_path / "nothing").mkdir()
+    (tmp_path / "logs").mkdir()
+    for name in ("a.tsv", "b.tsv"):
+        (tmp_path / "logs" / name).write_text(log.read_text())
+    cases = [
+        ((tmp_path / "missing",), "expected a certificate table"),
+        ((tmp_path / "nothing",), "without any"),
+        ((log, "--radii", "near"), "expected --radii like"),
+        ((log, "--data", "digits"), "expected the data set of the runs"),
+        ((log, "--data", "nonsense"), "expected one of digits"),
+        ((log, "--baseline", tmp_path / "logs"), "expected one run as --baseline, got 2"),
+    ]
+    for arguments, message in cases:
+        code, out, err = run("report", *arguments, "--out", tmp_path / "report")
+        assert (code, out) == (2, "")
+        assert message in err
+        assert len(err.splitlines()) == 1
+        assert not (tmp_path / "report").exists()

@@ -1,0 +1,253 @@
+"""Reports on the published logs and on made-up runs: what the files say, recomputed plainly."""
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sigmax import PointCertificate, SettledCertificate
+from sigmax.data import ArraySource
+from sigmax.errors import InvalidInputError, RecordError
+from sigmax.records import Run, RunFolder, format_row, read_run
+from sigmax.report.figures import render, short_names
+from sigmax.report.grouping import by_steps, initial_sigma, method_of, pairs, read_runs, sections, upper_bound
+from sigmax.report.report import compose_report, write_report
+from sigmax.report.results import accuracy_table, best_table
+from sigmax.report.tables import ResultTable, to_csv, to_latex, to_markdown
+
+COHEN = "cifar10-resnet110-cohen-0.50"
+QCRS = "cifar10-resnet110-cohen-0.50-qcrs-per-input-sigma"
+
+
+def make_run(
+    folder: Path,
+    radii: list[float],
+    *,
+    search: dict[str, Any],
+    norm: int = 2,
+    sigmas: list[float] | None = None,
+    fingerprint: str = "net",
+    **notes: str,
+) -> Run:
+    """A run of made-up answers, all of them right, to inputs 0, 1, … with labels 0, 1, 0, …"""
+    config = {"search": search, "n0": 10, "n": 500, "alpha": 0.01, "seed": 7, "fingerprint": fingerprint}
+    is_settled = search["kind"] != "FixedSigma"
+    with RunFolder(folder, {**config, "notes": notes}) as run:
+        for i, radius in enumerate(radii):
+            sigma = sigmas[i] if sigmas else search["initial"]
+            point = PointCertificate(label=i % 2, radius=radius, sigma=sigma, p_lower=0.9, n=500, alpha=0.01, norm=norm)
+            settled = SettledCertificate(label=i % 2, radius=radius, sigma=sigma, point=point, rule="kept")
+            run.append(format_row(i, i % 2, point, settled if is_settled else None, 0.5))
+    return read_run(folder)
+
+
+def fixed(sigma: float) -> dict[str, Any]:
+    return {"kind": "FixedSigma", "initial": sigma, "fixes_class": False}
+
+
+def ascent(sigma: float, steps: int, bounds: list[float] | None = None) -> dict[str, Any]:
+    return {"kind": "AscentSearch", "initial": sigma, "steps": steps, "bounds": bounds}
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Run]:
+    """One model at sigma 0.25: fixed, and with K = 10 and K = 90."""
+    sigmas = [0.2, 0.3, 0.5, 0.4]
+    return [
+        make_run(tmp_path / "fixed", [0.5, 0.5, 0.5, 0.5], search=fixed(0.25), data="toy"),
+        make_run(tmp_path / "k90", [0.6, 0.9, 0.4, 0.5], search=ascent(0.25, 90), sigmas=sigmas, data="toy"),
+        make_run(tmp_path / "k10", [0.6, 0.7, 0.8, 0.5], search=ascent(0.25, 10), sigmas=sigmas, data="toy"),
+    ]
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def check_latex(text: str, *, rows: int) -> None:
+    """Balanced, with the three rules of booktabs and the same number of cells in every row."""
+    opened = re.findall(r"\\begin\{(\w+)\}", text)
+    assert opened == ["table", "tabular"]
+    assert re.findall(r"\\end\{(\w+)\}", text) == opened[::-1]
+    unescaped = re.sub(r"\\[{}$&_%#]", "", text)
+    assert unescaped.count("{") == unescaped.count("}")
+    assert unescaped.count("$") % 2 == 0
+    assert [text.count(rf"\{rule}rule") for rule in ("top", "mid", "bottom")] == [1, 1, 1]
+    match = re.search(r"\\begin\{tabular\}\{([lr]+)\}", text)
+    assert match
+    lines = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert len(lines) == rows + 1
+    assert {len(re.findall(r"(?<!\\)&", line)) + 1 for line in lines} == {len(match[1])}
+
+
+def test_the_report_on_the_published_logs_says_what_plain_code_finds(published_logs: Path, tmp_path: Path) -> None:
+    found = list(read_runs([published_logs / f"{name}.tsv" for name in (COHEN, QCRS)]).values())
+    opened = write_report(
+        found, tmp_path, title="Logs", notes=["All of the test set."], radii=[0, 0.5, 1], baseline=found[0]
+    )
+    plain = {}
+    for run in found:
+        with (published_logs / f"{run.name}.tsv").open() as file:
+            rows = list(csv.DictReader(file, delimiter="\t"))
+        right = np.array([row["label"] == row["predict"] for row in rows])
+        plain[run.name] = right, np.array([float(row["radius"]) for row in rows])
+    for row in read_csv(tmp_path / "tables" / "accuracy.csv"):
+        right, radius = plain[row["run"]]
+        assert [float(row[r]) for r in ("0", "0.5", "1")] == [(right & (radius >= r)).mean() for r in (0, 0.5, 1)]
+        assert float(row["acr"]) == pytest.approx((right * radius).mean(), rel=1e-12)
+    (row,) = read_csv(tmp_path / "tables" / "comparison.csv")
+    gain = np.prod(plain[QCRS], axis=0) - np.prod(plain[COHEN], axis=0)
+    assert (row["run"], row["baseline"], row["inputs"]) == (QCRS, COHEN, "10000")
+    assert (int(row["gained"]), int(row["lost"])) == ((gain > 0).sum(), (gain < 0).sum())
+    assert float(row["mean_gain"]) == pytest.approx(gain.mean(), rel=1e-9)
+    text = opened.read_text()
+    assert text.startswith("# Logs\n\nAll of the test set.\n")
+    assert "10,000 inputs, n = not recorded, point certificates" in text
+    assert "| per-input sigma | 1 | **0.685** | **0.540** | **0.310** | **0.656** |" in text
+    for link in re.findall(r"\]\((.*)\)", text):
+        assert (tmp_path / link).exists()
+    for path in (tmp_path / "tables").glob("*.tex"):
+        check_latex(path.read_text(), rows=len(path.with_suffix(".md").read_text().splitlines()) - 2)
+    drawn = {path.stem for path in (tmp_path / "figures").iterdir()}
+    assert drawn == {"accuracy", "sigma", "gain", "runtime"}
+    for name in drawn:
+        with Image.open(tmp_path / "figures" / f"{name}.png") as picture:
+            assert picture.width >= 700
+        pdf = (tmp_path / "figures" / f"{name}.pdf").read_bytes()
+        assert b"/FontFile2" in pdf  # TrueType outlines, embedded
+        assert b"/Type3" not in pdf
+
+
+def test_runs_are_paired_grouped_and_ordered_by_their_records(runs: list[Run], tmp_path: Path) -> None:
+    assert [(pair.run.name, pair.baseline.name) for pair in pairs(runs)] == [("k90", "fixed"), ("k10", "fixed")]
+    assert [[run.name for run in series] for series in by_steps(runs)] == [["k10", "k90"]]
+    assert [method_of(run) for run in runs] == ["fixed sigma", "per-input sigma", "per-input sigma"]
+    other_model = make_run(tmp_path / "other", [0.5], search=ascent(0.25, 10), fingerprint="another")
+    other_sigma = make_run(tmp_path / "sigma", [0.5], search=ascent(0.5, 10))
+    assert len(pairs([*runs, other_model, other_sigma])) == 2
+    assert len(pairs([*runs, other_model], named=runs[0])) == 3
+    named = make_run(tmp_path / "named", [0.5], search=fixed(0.25), method="cohen")
+    assert method_of(named) == "cohen"
+
+
+def test_bounds_of_every_search(tmp_path: Path) -> None:
+    searches = {
+        "default": (ascent(0.25, 10), 0.5),
+        "own": (ascent(0.25, 10, [0.1, 0.3]), 0.3),
+        "paper": (ascent(0.25, 10, [-float("inf"), float("inf")]), None),
+        "grid": ({"kind": "GridSearch", "initial": 0.25, "upper": 1.0}, 1.0),
+        "fixed": (fixed(0.25), None),
+    }
+    for name, (search, upper) in searches.items():
+        run = make_run(tmp_path / name, [0.5], search=search)
+        assert (upper_bound(run), initial_sigma(run)) == (upper, 0.25)
+    log = tmp_path / "log.tsv"
+    log.write_text("idx\tlabel\tpredict\tradius\n0\t1\t1\t0.5\n")
+    assert (upper_bound(read_run(log)), initial_sigma(read_run(log))) == (None, None)
+
+
+def test_runs_over_other_inputs_or_in_another_norm_have_tables_of_their_own(runs: list[Run], tmp_path: Path) -> None:
+    l1 = make_run(tmp_path / "l1", [0.5] * 4, search=fixed(0.25), norm=1, data="toy")
+    fewer = make_run(tmp_path / "fewer", [0.5] * 3, search=fixed(0.25), data="toy")
+    parts = sections([*runs, l1, fewer])
+    assert [(part.name, len(part.runs)) for part in parts] == [("toy-l2", 3), ("toy-l1", 1), ("toy-l2-2", 1)]
+    report = compose_report([*runs, l1, fewer])
+    assert {"accuracy-toy-l2", "accuracy-toy-l1", "accuracy-toy-l2-2"} <= {figure.name for figure in report.figures}
+    labels = {figure.name: figure.figure.axes[0].get_xlabel() for figure in report.figures}
+    assert r"\ell_1" in labels["accuracy-toy-l1"]
+    assert r"\ell_2" in labels["accuracy-toy-l2"]
+
+
+def test_the_best_of_a_method_is_cross_validated_and_its_run_is_named(runs: list[Run]) -> None:
+    (section,) = sections(runs)
+    table = best_table(section, [0.0, 0.6, 0.75, 0.9])
+    assert table.rows[1] == ("per-input sigma", "2", "1.000", "0.750", "0.250", "0.250", "0.650")
+    chosen = {(row["radius"], row["run"]) for row in table.records if row["method"] == "per-input sigma"}
+    assert chosen == {(0.0, "k90"), (0.6, "k10"), (0.75, "k90"), (0.9, "k90"), (None, "k10")}
+    assert (1, 6) in table.best
+    assert (0, 6) not in table.best
+    assert (0, 2) in table.best  # both are the best at 0
+    assert accuracy_table(section, [0.75]).rows == (
+        *(("fixed", "0.000", "0.500"), ("k90", "0.250", "0.600"), ("k10", "0.250", "0.650")),
+    )
+
+
+def test_a_report_on_runs_with_pictures(runs: list[Run], tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (4, 3, 6, 6), dtype=np.uint8)
+    source = ArraySource("toy", images, np.array([0, 1, 0, 1]), ["cat", "dog"], levels=255)
+    extra = ResultTable(name="paper", caption="Of the paper.", header=("method", "0"), rows=(("cohen", "0.8"),))
+    out = tmp_path / "report"
+    text = write_report(runs, out, source=source, tables=[extra]).read_text()
+    assert "## Further tables\n\nOf the paper." in text
+    assert "| k90 | - | toy | AscentSearch(steps=90) | 0.25 | 10 | 500 | 0.01 | 7 | 4 | l2 | settled |" in text
+    assert "4 inputs, n = 500, point and settled certificates" in text
+    drawn = {path.stem for path in (out / "figures").glob("*.pdf")}
+    assert drawn == {"accuracy", "steps", "sigma", "gain", "runtime", "pictures-k10"}
+    (row,) = [row for row in read_csv(out / "tables" / "overview.csv") if row["run"] == "k90"]
+    assert row["at_bound"] == "1"  # 0.5 = 2 sigma0
+    assert float(row["acr_inside"]) == pytest.approx(2 / 3)
+    wrong = ArraySource("wrong", images, np.array([1, 1, 1, 1]), ["cat", "dog"], levels=255)
+    with pytest.raises(InvalidInputError, match="data set of the runs, got wrong"):
+        compose_report(runs, source=wrong)
+
+
+def test_a_report_is_the_same_every_time(runs: list[Run], tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_report(runs, tmp_path / name)
+    files = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file())
+    assert len(files) > 20
+    assert all((tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes() for file in files)
+
+
+def test_what_cannot_be_reported_leaves_nothing_behind(runs: list[Run], tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    empty = make_run(tmp_path / "empty", [], search=fixed(0.25))
+    with pytest.raises(InvalidInputError, match="empty table empty"):
+        write_report([*runs, empty], out)
+    with pytest.raises(InvalidInputError, match="at least one run"):
+        write_report([], out)
+    assert not out.exists()
+    out.write_text("a file")
+    with pytest.raises(RecordError, match="expected to write the report"):
+        write_report(runs, out)
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    for sigma in (0.25, 0.5):
+        make_run(tmp_path / "runs" / f"{sigma}" / "fixed", [0.5], search=fixed(sigma))
+    found = list(read_runs([tmp_path / "runs"]).values())
+    assert [run.name for run in found] == ["0.25/fixed", "0.5/fixed"]
+    unnamed = [read_run(tmp_path / "runs" / f"{sigma}" / "fixed") for sigma in (0.25, 0.5)]
+    assert [run.name for run in compose_report(unnamed).runs] == ["fixed", "fixed (2)"]
+    assert short_names(found) == ["0.25/fixed", "0.5/fixed"]
+
+
+def test_tables_in_every_format_survive_awkward_cells() -> None:
+    table = ResultTable(
+        name="odd",
+        caption="50 % of a_b & {c} at sigma0, sigma* and l2, n = 5",
+        header=("run", "p"),
+        rows=(("a|b_c*", "<0.001"), ("x & y", "-0.5 (<0.001)"), ("#1 ~ ^ \\", "-")),
+        best=frozenset({(1, 1)}),
+    )
+    check_latex(to_latex(table), rows=3)
+    latex = to_latex(table)
+    assert r"50 \% of a\_b \& \{c\} at $\sigma_0$, $\sigma^*$ and $\ell_2$, $n$ = 5" in latex
+    assert r"\textbf{$-$0.5 ($<$0.001)}" in latex
+    assert r"a\|b_c\* | <0.001 |" in to_markdown(table)
+    assert "**-0.5 (<0.001)**" in to_markdown(table)
+    assert list(csv.reader(to_csv(table).splitlines())) == [list(table.header), *map(list, table.rows)]
+    exact = ResultTable(name="t", caption="", header=("a",), rows=(("0.333",),), records=({"a": 1 / 3, "b": None},))
+    assert to_csv(exact) == f"a,b\n{1 / 3!r},\n"
+
+
+def test_the_figures_are_sized_for_two_columns(runs: list[Run]) -> None:
+    widths = {figure.figure.get_size_inches()[0] for figure in compose_report(runs).figures}
+    assert widths <= {3.25, 6.75}
+    first = compose_report(runs).figures[0].figure
+    assert set(render(first)) == {"png", "pdf"}
