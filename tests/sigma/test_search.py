@@ -8,7 +8,7 @@ from torch.special import ndtr, ndtri
 from oracles import HalfSpace
 from sigmax import AscentSearch, FixedSigma, Gaussian, GridSearch, SearchTask, SigmaSearch, SmoothedClassifier, Uniform
 from sigmax.bounds import clopper_pearson_lower
-from sigmax.errors import InvalidInputError
+from sigmax.errors import InvalidInputError, ModelError
 from sigmax.models import BaseClassifier, build_network
 from sigmax.noise import SmoothingDistribution
 from sigmax.sampling import Stage, random_stream
@@ -215,3 +215,12 @@ def test_a_search_of_ones_own_takes_one_small_class() -> None:
 def test_settings_outside_their_domain_are_refused(make: "type[SigmaSearch]") -> None:
     with pytest.raises(InvalidInputError, match="expected"):
         make()
+
+
+def test_an_ascent_refuses_a_model_without_gradients() -> None:
+    def deaf(x: torch.Tensor) -> torch.Tensor:
+        return x.detach().flatten(1)[:, :2]
+
+    g = SmoothedClassifier(deaf, num_classes=2, sigma=AscentSearch(initial=0.25, steps=2))
+    with pytest.raises(ModelError, match=r"a model with gradients for the ascent, got none; use HalvingSearch"):
+        g.certify(torch.rand(2, 3, 2, 2), n=10)

@@ -11,7 +11,7 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
-from sigmax.errors import InvalidInputError, ModelError
+from sigmax.errors import InvalidInputError, ModelError, one_line
 
 Backend = Literal["eager", "compile", "openvino"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
@@ -57,6 +57,8 @@ def accelerate(model: nn.Module, backend: Backend, *, batch_shape: tuple[int, ..
         return model
     device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.get_default_device())
     x = torch.zeros(batch_shape, device=device)
+    if x.ndim == 4:
+        x = x.to(memory_format=torch.channels_last)  # as the samples come: another layout is compiled anew
     try:
         # The engines' own deprecated calls are not the user's to mend.
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
@@ -64,10 +66,8 @@ def accelerate(model: nn.Module, backend: Backend, *, batch_shape: tuple[int, ..
             shape = fast(x).shape
             expected = model(x[:1]).shape[1:]
     except Exception as error:  # an engine can raise anything
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ModelError(
-            f"expected a model that {backend} can run, got {type(error).__name__}: {reason}; use the eager backend"
-        ) from error
+        got = f"{type(error).__name__}: {one_line(error)}"
+        raise ModelError(f"expected a model that {backend} can run, got {got}; use the eager backend") from error
     if shape != (batch_shape[0], *expected):
         raise ModelError(f"expected {backend} to give {(batch_shape[0], *expected)}, got {tuple(shape)}; use eager")
     return fast

@@ -7,7 +7,7 @@ from typing import Self, final
 import torch
 from torch import Tensor
 
-from sigmax.errors import InvalidInputError
+from sigmax.errors import InvalidInputError, ModelError
 from sigmax.noise import SmoothingDistribution
 from sigmax.sampling import Stage
 from sigmax.sigma.search import (
@@ -126,6 +126,11 @@ class AscentSearch(SigmaSearch):
         for _ in range(self.steps):
             sigma = sigma.detach().clone().requires_grad_()
             probs = probabilities(perturb(x, sigma)).clamp(*self.clamp)  # inputs classes
+            if not probs.requires_grad:
+                # The radius has a slope in sigma of its own: it would be followed as if the model said nothing.
+                raise ModelError(
+                    "expected a model with gradients for the ascent, got none; use HalvingSearch (halving)"
+                )
             radius = noise.soft_radius(probs, sigma, label=label)  # inputs
             (slope,) = torch.autograd.grad(radius.sum(), sigma)
             sigma = (sigma + self.step_size * slope).clamp(*self.limits)
