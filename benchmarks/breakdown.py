@@ -4,7 +4,7 @@ A few inputs are certified into a run folder through a memory, with stopwatches 
 search counts as search, whatever it does there. Estimation is linear in n: it is measured with n / 20
 samples and scaled, everything else is taken as it is.
 
-    python benchmarks/breakdown.py [--n 100000] [--inputs 8] [--arch fast-resnet9]
+    python benchmarks/breakdown.py [--n 100000] [--inputs 8] [--arch patch-resnet10]
 """
 
 import tempfile
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from networks import CLASSES, NETWORKS, SHAPE, SIGMA, make_network
+from networks import CLASSES, NETWORKS, SHAPE, SIGMA, best_rows, make_network
 from part import Part, finish, parser
 from sigmax import CertificateMemory, Gaussian, HalvingSearch, SmoothedClassifier
 from sigmax.data import load_source
@@ -93,7 +93,10 @@ def silence(_what: str, _total: int) -> Iterator[Callable[[int], None]]:
 
 def measure(arch: str, *, inputs: int, n: int) -> dict[str, float]:
     """Seconds per input by label, at n samples."""
-    smoothed = SmoothedClassifier(make_network(arch), num_classes=CLASSES, sigma=HalvingSearch(initial=SIGMA))
+    network = make_network(arch)
+    smoothed = SmoothedClassifier(
+        network, num_classes=CLASSES, sigma=HalvingSearch(initial=SIGMA), batch_size=best_rows(network)
+    )
     with tempfile.TemporaryDirectory() as place:
         pixels = np.random.default_rng(0).integers(0, 256, (inputs, *SHAPE), dtype=np.uint8)
         np.savez(Path(place) / "inputs.npz", images=pixels, labels=np.arange(inputs) % CLASSES)

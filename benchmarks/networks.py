@@ -4,10 +4,12 @@ import torch
 from torch import Tensor, nn
 
 from sigmax import SmoothedClassifier
-from sigmax.models import build_network
+from sigmax.models import BaseClassifier, build_network
 from sigmax.models.backends import Backend, accelerate
+from sigmax.probe import fastest_batch
+from sigmax.sampling import sample_buffer
 
-NETWORKS = ("fast-resnet9", "resnet20")  # the CPU network of the zoo, and the field's small one
+NETWORKS = ("patch-resnet10", "resnet20")  # the CPU network of the zoo, and the field's small one
 SHAPE, CLASSES, SIGMA = (3, 32, 32), 10, 0.25
 
 
@@ -16,13 +18,14 @@ def make_network(arch: str) -> nn.Module:
     return build_network(arch, num_classes=CLASSES, in_channels=SHAPE[0]).eval()
 
 
+def best_rows(network: nn.Module) -> int:
+    return fastest_batch(BaseClassifier(network, num_classes=CLASSES), SHAPE)
+
+
 def make_smoothed(arch: str, backend: Backend) -> tuple[SmoothedClassifier, Tensor]:
-    """The smoothed network, and a batch just as its sampling loop sends it: shape and layout."""
+    """The smoothed network at its fastest batch, and a batch just as its sampling loop sends it: shape and layout."""
     network = make_network(arch)
-    seen: list[Tensor] = []
-    hook = network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].clone()))
-    SmoothedClassifier(network, num_classes=CLASSES, sigma=SIGMA).predict(torch.rand(1, *SHAPE), n=1)
-    hook.remove()
-    batch = seen[0]
+    rows = best_rows(network)
+    batch = sample_buffer(torch.rand(1, *SHAPE), rows)[-1]
     model = accelerate(network, backend, batch_shape=tuple(batch.shape))
-    return SmoothedClassifier(model, num_classes=CLASSES, sigma=SIGMA), batch
+    return SmoothedClassifier(model, num_classes=CLASSES, sigma=SIGMA, batch_size=rows), batch

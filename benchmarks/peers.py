@@ -14,6 +14,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from networks import NETWORKS
 from part import Cell, Part, finish, interleaved, parser
 
 CONTENDERS = {
@@ -69,7 +70,7 @@ def main() -> None:
     rows = [
         row
         # ResNet-20 takes long: a tenth of the samples, of which the time is made up evenly.
-        for arch, n in (("fast-resnet9", options.n), ("resnet20", options.n // 10))
+        for arch, n in ((NETWORKS[0], options.n), (NETWORKS[1], options.n // 10))
         for row in compare(arch, n, contenders=contenders, repeats=options.repeats)
     ]
     peer = f"ART is {art}" if art else "ART is missing: pip install 'sigmax[bench]'"
