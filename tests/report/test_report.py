@@ -31,15 +31,16 @@ def make_run(
     norm: int = 2,
     sigmas: list[float] | None = None,
     fingerprint: str = "net",
+    n: int = 500,
     **notes: str,
 ) -> Run:
     """A run of made-up answers, all of them right, to inputs 0, 1, … with labels 0, 1, 0, …"""
-    config = {"search": search, "n0": 10, "n": 500, "alpha": 0.01, "seed": 7, "fingerprint": fingerprint}
+    config = {"search": search, "n0": 10, "n": n, "alpha": 0.01, "seed": 7, "fingerprint": fingerprint}
     is_settled = search["kind"] != "FixedSigma"
     with RunFolder(folder, {**config, "notes": notes}) as run:
         for i, radius in enumerate(radii):
             sigma = sigmas[i] if sigmas else search["initial"]
-            point = PointCertificate(label=i % 2, radius=radius, sigma=sigma, p_lower=0.9, n=500, alpha=0.01, norm=norm)
+            point = PointCertificate(label=i % 2, radius=radius, sigma=sigma, p_lower=0.9, n=n, alpha=0.01, norm=norm)
             settled = SettledCertificate(label=i % 2, radius=radius, sigma=sigma, point=point, rule="kept")
             run.append(format_row(i, i % 2, point, settled if is_settled else None, 0.5))
     return read_run(folder)
@@ -129,7 +130,8 @@ def test_runs_are_paired_grouped_and_ordered_by_their_records(runs: list[Run], t
     assert [method_of(run) for run in runs] == ["fixed sigma", "per-input sigma", "per-input sigma"]
     other_model = make_run(tmp_path / "other", [0.5], search=ascent(0.25, 10), fingerprint="another")
     other_sigma = make_run(tmp_path / "sigma", [0.5], search=ascent(0.5, 10))
-    assert len(pairs([*runs, other_model, other_sigma])) == 2
+    other_n = make_run(tmp_path / "n", [0.5], search=ascent(0.25, 10), n=9)
+    assert len(pairs([*runs, other_model, other_sigma, other_n])) == 2
     assert len(pairs([*runs, other_model], named=runs[0])) == 3
     named = make_run(tmp_path / "named", [0.5], search=fixed(0.25), method="cohen")
     assert method_of(named) == "cohen"
@@ -232,12 +234,13 @@ def test_tables_in_every_format_survive_awkward_cells() -> None:
         name="odd",
         caption="50 % of a_b & {c} at sigma0, sigma* and l2, n = 5",
         header=("run", "p"),
-        rows=(("a|b_c*", "<0.001"), ("x & y", "-0.5 (<0.001)"), ("#1 ~ ^ \\", "-")),
-        best=frozenset({(1, 1)}),
+        rows=(("a|b_c*", "<0.001"), ("l2-sigma-l1", "0.1"), ("x & y", "-0.5 (<0.001)"), ("#1 ~ ^ \\", "-")),
+        best=frozenset({(2, 1)}),
     )
-    check_latex(to_latex(table), rows=3)
+    check_latex(to_latex(table), rows=4)
     latex = to_latex(table)
     assert r"50 \% of a\_b \& \{c\} at $\sigma_0$, $\sigma^*$ and $\ell_2$, $n$ = 5" in latex
+    assert "    l2-sigma-l1 & 0.1" in latex  # a name stays as it is
     assert r"\textbf{$-$0.5 ($<$0.001)}" in latex
     assert r"a\|b_c\* | <0.001 |" in to_markdown(table)
     assert "**-0.5 (<0.001)**" in to_markdown(table)

@@ -34,7 +34,7 @@ def report(
         Path | None,
         typer.Option(
             help="The run that per-input runs are compared with, input by input; by default the fixed-sigma run of "
-            "the same model and sigma."
+            "the same model, sigma and n."
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -67,7 +67,7 @@ def report(
     paired = {pair.run.name: pair.baseline.name for pair in made.pairs}
     for run in made.runs:
         if is_per_input(run) and run.name not in paired:
-            _note(f"{run.name}: no fixed-sigma run of its model and sigma to compare with; name one by --baseline")
+            _note(f"{run.name}: no fixed-sigma run of its model, sigma and n to compare with; name one by --baseline")
     if as_json:
         written = {
             "report": str(opened),

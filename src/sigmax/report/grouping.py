@@ -15,6 +15,7 @@ from sigmax.errors import InvalidInputError, RecordError
 from sigmax.records import NOTES, TABLE, Run, read_run
 from sigmax.report.metrics import average_certified_radius, common_inputs
 
+_SAMPLING = ("n0", "n", "alpha", "tolerance", "radii", "runner_up")
 FIXED, PER_INPUT = "fixed sigma", "per-input sigma"
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -164,7 +165,8 @@ class Pair:
 def pairs(runs: Sequence[Run], *, named: Run | None = None) -> list[Pair]:
     """Each per-input run with the one that was named, else with the fixed-sigma run of its model at its sigma0.
 
-    A run without such a baseline is in no pair; nor is one that shares no input with the baseline.
+    That run must have been sampled alike: other n give other radii. A run without such a baseline is in no pair; nor
+    is one that shares no input with the baseline.
     """
     found = []
     for run in runs:
@@ -179,6 +181,8 @@ def pairs(runs: Sequence[Run], *, named: Run | None = None) -> list[Pair]:
 
 def _is_baseline(other: Run, run: Run) -> bool:
     if is_per_input(other) or initial_sigma(run) != initial_sigma(other):
+        return False
+    if any(run.config.get(key) != other.config.get(key) for key in _SAMPLING):
         return False
     if "fingerprint" in run.config and "fingerprint" in other.config:
         return bool(run.config["fingerprint"] == other.config["fingerprint"])

@@ -143,8 +143,8 @@ def comparison_table(section: Section, pairs: Sequence[Pair]) -> ResultTable:
     return ResultTable(
         name=section.file("comparison"),
         caption="Radius of each input against the same input in the baseline, wrong answers counting as 0: "
-        f"{scope([pair.run for pair in pairs])}. p is of the exact sign test, two-sided. "
-        + (f"Inputs that only one run of a pair has are left out ({left_out:,})." if left_out else ""),
+        f"{scope([pair.run for pair in pairs])}. p is of the exact sign test, two-sided."
+        + (f" Inputs that only one run of a pair has are left out ({left_out:,})." if left_out else ""),
         header=("run", "baseline", "inputs", "gained", "lost", "equal", "mean gain", "p"),
         rows=tuple(
             (

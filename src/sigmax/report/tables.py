@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
 
-# What a table says in words and a paper sets in symbols.
+# What a table says in words and a paper sets in symbols; not where it is part of a name.
 _SYMBOLS = (
-    (re.compile(r"\bsigma0\b"), r"$\\sigma_0$"),
-    (re.compile(r"\bsigma\*"), r"$\\sigma^*$"),
-    (re.compile(r"(?<!\\)\bsigma\b"), r"$\\sigma$"),
-    (re.compile(r"\bl([12])\b"), r"$\\ell_\1$"),
+    (re.compile(r"(?<![\w-])sigma0(?![\w-])"), r"$\\sigma_0$"),
+    (re.compile(r"(?<![\w-])sigma\*"), r"$\\sigma^*$"),
+    (re.compile(r"(?<![\\\w-])sigma(?![\w-])"), r"$\\sigma$"),
+    (re.compile(r"(?<![\w-])l([12])(?![\w-])"), r"$\\ell_\1$"),
     (re.compile(r"\b([Kn]) = "), r"$\1$ = "),
     (re.compile(r"^-$"), "--"),
     (re.compile(r"(^|[ (])-(?=\d)"), r"\1$-$"),
