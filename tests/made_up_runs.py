@@ -31,6 +31,7 @@ def make_run(
     sigma: NDArray[np.float64] | float = np.nan,
     rule: tuple[str, ...] | None = None,
     point_radius: NDArray[np.float64] | None = None,
+    point_predict: NDArray[np.int64] | None = None,
     config: dict[str, Any] | None = None,
     idx: NDArray[np.int64] | None = None,
     norm: int = 2,
@@ -45,7 +46,7 @@ def make_run(
         radius=radius,
         seconds=np.full(size, np.nan),
         sigma=np.broadcast_to(np.asarray(sigma, dtype=np.float64), size).copy(),
-        point_predict=predict,
+        point_predict=predict if point_predict is None else point_predict,
         point_radius=radius if point_radius is None else point_radius,
         rule=rule or ("",) * size,
         samples=np.zeros(size, dtype=np.int64),
@@ -63,14 +64,24 @@ def make_pair(size: int, *, classes: int = 10, seed: int = 0, names: tuple[str, 
     shift = np.where(random.random(size) < 0.3, 0.0, random.normal(0.1, 0.15, size))
     own = np.where(predict < 0, 0.0, (radius + shift).clip(0))
     sigma = random.uniform(0.0625, 0.5, size)
-    is_cut = (random.random(size) < 0.1) & (predict >= 0)
-    rule = tuple(
-        "abstained" if answer < 0 else "truncated" if cut else "kept"
-        for answer, cut in zip(predict, is_cut, strict=True)
+    rule = np.where(
+        predict < 0, "abstained", random.choice(["kept", "truncated", "inherited"], size, p=[0.8, 0.1, 0.1])
     )
+    point_radius = own + 0.05 * (rule == "truncated")
+    point_predict = np.where(rule == "inherited", (predict + 1) % classes, predict)
     return [
         make_run(names[0], label, predict, radius, sigma=0.25, rule=("point",) * size, config=FIXED),
-        make_run(names[1], label, predict, own, sigma=sigma, rule=rule, point_radius=own + 0.05 * is_cut, config=OWN),
+        make_run(
+            names[1],
+            label,
+            predict,
+            own,
+            sigma=sigma,
+            rule=tuple(rule.tolist()),
+            point_radius=point_radius,
+            point_predict=point_predict,
+            config=OWN,
+        ),
     ]
 
 

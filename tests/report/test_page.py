@@ -244,7 +244,7 @@ def test_colours_have_the_contrast_of_wcag_aa(scheme: int) -> None:
     backgrounds = [colours["paper"], colours["raised"]]
     assert len([name for name in colours if name.startswith("line-")]) == 6
     for name, colour in colours.items():
-        least = 4.5 if name in ("ink", "soft", "focus") else 3.0 if name.startswith("line-") else 0.0
+        least = 4.5 if name in ("ink", "soft", "focus") else 3.0 if name.startswith(("line-", "rest")) else 0.0
         for background in backgrounds[: 2 if least == 4.5 else 1]:
             light, dark = sorted((luminance(colour), luminance(background)), reverse=True)
             assert (light + 0.05) / (dark + 0.05) >= least, name

@@ -188,7 +188,8 @@ class _Report:
         rules = sorted(set(table.rule))
         fixed = fixed_partner(run, self.runs)
         gain = None if fixed is None else _counted_radii(table) - _counted_radii(self.runs[fixed].table)
-        is_point = np.array_equal(table.point_radius, table.radius)
+        has_point_radii = not np.array_equal(table.point_radius, table.radius)
+        has_point_answers = not np.array_equal(table.point_predict, table.predict)
         return {
             "name": run.name,
             "kind": _kind(table),
@@ -199,7 +200,8 @@ class _Report:
             "predict": table.predict[::step].tolist(),
             "radius": _thousandths(table.radius[::step]),
             "sigma": _millionths(table.sigma[::step]),
-            "point_radius": None if is_point else _thousandths(table.point_radius[::step]),
+            "point_radius": _thousandths(table.point_radius[::step]) if has_point_radii else None,
+            "point_predict": table.point_predict[::step].tolist() if has_point_answers else None,
             "rules": rules,
             "rule": None if len(rules) < 2 else [rules.index(rule) for rule in table.rule[::step]],
             "fixed": fixed,
@@ -248,7 +250,7 @@ def _model(run: Run) -> str | None:
 def _initial(run: Run) -> float | None:
     """sigma0, or the only sigma of a log."""
     said = run.config.get("search", {}).get("initial")
-    levels = np.unique(run.table.sigma[~np.isnan(run.table.sigma)])
+    levels = _sigmas(run.table)
     return float(said) if said is not None else float(levels[0]) if len(levels) == 1 else None
 
 
@@ -256,7 +258,12 @@ def _is_fixed(run: Run) -> bool:
     kind = run.config.get("search", {}).get("kind")
     if kind is not None:
         return bool(kind == "FixedSigma")
-    return len(np.unique(run.table.sigma[~np.isnan(run.table.sigma)])) <= 1
+    return len(_sigmas(run.table)) <= 1
+
+
+def _sigmas(table: CertificateTable) -> NDArray[np.float64]:
+    """The different sigmas that the table says, from the smallest."""
+    return np.unique(table.sigma[~np.isnan(table.sigma)])
 
 
 def _has_same_inputs(one: CertificateTable, other: CertificateTable) -> bool:
@@ -277,7 +284,9 @@ def _settings(runs: Sequence[Run]) -> dict[str, Any]:
 def _row_of_settings(run: Run) -> dict[str, str]:
     table, config = run.table, run.config
     search = config.get("search", {})
-    more = ", ".join(f"{key} {value}" for key, value in search.items() if key not in ("kind", "initial"))
+    more = ", ".join(
+        f"{key} {value}" for key, value in search.items() if key not in ("kind", "initial") and value is not None
+    )
     initial, samples = _initial(run), np.unique(table.samples[table.samples > 0])
     said = {
         "certificates": _kind(table),
@@ -299,10 +308,10 @@ def _row_of_settings(run: Run) -> dict[str, str]:
 
 
 def _sigma_range(table: CertificateTable) -> str | None:
-    known = table.sigma[~np.isnan(table.sigma)]
-    if not len(known):
+    levels = _sigmas(table)
+    if not len(levels):
         return None
-    low, high = format_nearest(known.min()), format_nearest(known.max())
+    low, high = format_nearest(levels[0]), format_nearest(levels[-1])
     return low if low == high else f"{low} to {high}"
 
 

@@ -454,10 +454,12 @@ function drawPicture(run, row) {
 
 function drawCard(run, row) {
   const result = resultOf(run, row), idx = inputsOf(run).idx[row];
-  const answer = result === "abstained" ? "abstained" : className(run, run.predict[row]);
+  const answer = (label) => (label < 0 ? "abstained" : className(run, label));
+  const point = (run.point_predict ?? run.predict)[row];
   const facts = [
     ["label", className(run, inputsOf(run).label[row])],
-    ["answer", answer],
+    ["answer", answer(run.predict[row])],
+    ...(point !== run.predict[row] ? [["point answer", answer(point)]] : []),
     ["radius", thousandths(run.radius[row])],
     ["sigma" + (run.is_per_input ? "*" : ""), sigmaText(run.sigma?.[row] ?? null)],
     ...(run.gain ? [["gain", signed(run.gain[row])]] : []),
