@@ -1,0 +1,348 @@
+"""The report's page in a real browser: one session, few loads, many questions."""
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select
+
+from made_up_runs import make_pair, make_run, make_source
+from sigmax.records import CertificateTable, Run
+from sigmax.report.metrics import certified_accuracy
+from sigmax.report.page import write_page
+from sigmax.report.tables import ResultTable
+from sigmax.rounding import format_down, format_nearest
+
+NASTY = "</script><script>window.owned=1</script><img src=x onerror='window.owned=1'>"
+SIZE = 300
+MINUS = "\N{MINUS SIGN}"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    # Tests may run as root, in a container with a small /dev/shm; scrolling smoothly they would wait for it.
+    for switch in (
+        "headless=new",
+        "no-sandbox",
+        "disable-dev-shm-usage",
+        "disable-gpu",
+        "force-prefers-reduced-motion",
+    ):
+        options.add_argument(f"--{switch}")
+    options.add_argument("--window-size=1280,900")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    session = webdriver.Chrome(options=options, service=Service(executable_path=driver))
+    yield session
+    session.quit()
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Run]:
+    return make_pair(SIZE)
+
+
+@pytest.fixture(scope="module")
+def address(runs: list[Run], tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    table = ResultTable(name="t", caption="A table", header=("run", "ACR"), rows=(("fixed", "0.5"),))
+    write_page(
+        runs, path, title="A report", tables=[table], notes=["made up"], source=make_source(runs[0], (3, 32, 32))
+    )
+    return path.as_uri()
+
+
+@pytest.fixture
+def page(browser: webdriver.Chrome, address: str) -> webdriver.Chrome:
+    """The page as it is first opened; a page already there is only put back."""
+    if browser.current_url.split("#")[0] == address:
+        browser.execute_script("resetView(); drawAll()")
+    else:
+        browser.get(address)
+    return browser
+
+
+def find(page: webdriver.Chrome, selector: str) -> WebElement:
+    return page.find_element(By.CSS_SELECTOR, selector)
+
+
+def choose(page: webdriver.Chrome, **choices: str) -> None:
+    """As choosing an option does, without the many questions that Select asks."""
+    script = """for (const [name, value] of Object.entries(arguments[0])) {
+        const select = document.querySelector(`select[name=${name}]`);
+        select.value = value;
+        select.dispatchEvent(new Event("change", { bubbles: true }));
+    }"""
+    page.execute_script(script, choices)
+
+
+def count(page: webdriver.Chrome) -> int:
+    return int(find(page, "#count").text.split()[0].replace(",", ""))
+
+
+def console(page: webdriver.Chrome) -> list[Any]:
+    """What the browser complained about since it was last asked."""
+    return list(page.get_log("browser"))  # type: ignore[no-untyped-call]
+
+
+def hash_of(page: webdriver.Chrome) -> str:
+    return str(page.execute_script("return location.hash"))
+
+
+def cards(page: webdriver.Chrome) -> list[dict[str, str]]:
+    """What the gallery says of each input it shows."""
+    script = """return [...document.querySelectorAll("#gallery li")].map((card) => Object.fromEntries([
+        ["input", card.dataset.input],
+        ...[...card.querySelectorAll("dt")].map((name) => [name.textContent, name.nextSibling.textContent])]))"""
+    return list(page.execute_script(script))
+
+
+def press(page: webdriver.Chrome, *keys: str) -> None:
+    page.switch_to.active_element.send_keys(*keys)
+
+
+def counted(table: CertificateTable) -> Any:
+    return np.where(table.is_correct, table.radius, 0.0)
+
+
+def test_it_loads_in_silence_and_asks_nothing_of_the_network(browser: webdriver.Chrome, address: str) -> None:
+    browser.get(address)
+    assert count(browser) == SIZE
+    assert console(browser) == []
+    log = browser.get_log("performance")  # type: ignore[no-untyped-call]
+    events = [json.loads(entry["message"])["message"] for entry in log]
+    asked = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    assert {url.split(":")[0] for url in asked} <= {"file", "data"}
+    assert [url for url in asked if url.startswith("file")] == [address]
+    assert browser.title == "A report"
+
+
+def test_the_crosshair_reads_every_run(page: webdriver.Chrome, runs: list[Run]) -> None:
+    chart = find(page, ".curves .plot")
+    box = chart.size
+    for share in (0.1, 0.3, 0.6):
+        ActionChains(page).move_to_element_with_offset(chart, int((share - 0.5) * box["width"]), 0).perform()
+        radius = float(find(page, ".legend output").text)
+        shown = [value.text for value in page.find_elements(By.CSS_SELECTOR, ".legend .value")]
+        shares = [certified_accuracy(run.table, [radius])[0] for run in runs]
+        assert radius > 0
+        assert shown == [format_nearest(value) for value in (*shares, max(shares))]
+    # The same by keyboard, said to a screen reader.
+    chart.send_keys(Keys.HOME, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    radius = float(find(page, ".legend output").text)
+    assert radius == pytest.approx(float(str(chart.get_attribute("aria-valuenow"))))
+    assert f"own {format_nearest(certified_accuracy(runs[1].table, [radius])[0])}" in str(
+        chart.get_attribute("aria-valuetext")
+    )
+
+
+def test_the_legend_hides_a_curve_and_the_address_says_so(page: webdriver.Chrome) -> None:
+    def visible() -> list[bool]:
+        return [path.is_displayed() for path in page.find_elements(By.CSS_SELECTOR, ".curves .plot path.curve")]
+
+    first = find(page, ".legend li button")
+    assert visible() == [True] * 3
+    first.click()
+    assert visible().count(False) == 1
+    assert first.get_attribute("aria-pressed") == "false"
+    assert hash_of(page) == "#hide=0"
+    first.send_keys(Keys.SPACE)
+    assert visible() == [True] * 3
+    find(page, ".legend .all button:last-child").click()
+    assert visible() == [False] * 3
+    find(page, ".legend .all button").click()
+    assert visible() == [True] * 3
+    assert hash_of(page) == ""
+
+
+def test_filters_count_what_plain_numpy_counts(page: webdriver.Chrome, runs: list[Run]) -> None:
+    own, gain = runs[1].table, counted(runs[1].table) - counted(runs[0].table)
+    rule = np.array(own.rule)
+    wrong = ~own.is_correct & (own.predict >= 0)
+    for choices, mask in [
+        ({"class": "3"}, own.label == 3),
+        ({"result": "correct"}, own.is_correct),
+        ({"result": "wrong"}, wrong),
+        ({"result": "abstained"}, own.predict < 0),
+        ({"change": "1"}, gain > 0),
+        ({"change": "-1"}, gain < 0),
+        ({"change": "0"}, gain == 0),
+        ({"rule": "truncated"}, rule == "truncated"),
+        (
+            {"class": "5", "result": "correct", "change": "1", "rule": "kept"},
+            (own.label == 5) & own.is_correct & (gain > 0) & (rule == "kept"),
+        ),
+    ]:
+        choose(page, **choices)
+        assert count(page) == mask.sum() > 0
+        assert [int(card["input"]) for card in cards(page)] == np.flatnonzero(mask)[:24].tolist()
+        page.execute_script("filters.reset()")
+        assert count(page) == SIZE
+    find(page, "#filters [type=reset]").send_keys(Keys.ENTER)
+    Select(find(page, "select[name=run]")).select_by_index(0)  # as a reader does
+    assert not find(page, "#histogram").is_displayed()
+    assert not find(page, "#scatter").is_displayed()
+    assert not find(page, "select[name=change]").is_enabled()
+
+
+def test_cards_say_what_the_records_say(page: webdriver.Chrome, runs: list[Run]) -> None:
+    own, gain = runs[1].table, counted(runs[1].table) - counted(runs[0].table)
+    for card in cards(page):
+        row = int(card["input"])
+        assert card["label"] == f"class {own.label[row]}"
+        assert card["answer"] == ("abstained" if own.predict[row] < 0 else f"class {own.predict[row]}")
+        is_other = own.rule[row] == "inherited"
+        assert card.get("point answer") == (f"class {own.point_predict[row]}" if is_other else None)
+        assert card["radius"] == format_down(own.radius[row])
+        assert card["point radius"] == format_down(own.point_radius[row])
+        assert card["sigma*"] == format_nearest(own.sigma[row])
+        assert card["gain"].replace(MINUS, "-").lstrip("+") == format_down(gain[row])
+        assert card["rule"] == own.rule[row]
+    assert find(page, "#gallery .picture").size == {"width": 96, "height": 96}
+    choose(page, sort="gain")
+    assert int(cards(page)[0]["input"]) == gain.argmax()
+    find(page, "#pages [name=next]").click()
+    assert find(page, "#pages span").text == "page 2 of 13"
+    assert len(cards(page)) == 24
+    assert hash_of(page) == "#sort=gain&page=2"
+
+
+def test_bars_and_points_choose_inputs_by_mouse_and_by_keyboard(page: webdriver.Chrome, runs: list[Run]) -> None:
+    sigma, gain = runs[1].table.sigma, counted(runs[1].table) - counted(runs[0].table)
+    bars = page.find_elements(By.CSS_SELECTOR, "#histogram .bar")
+    low, high = (int(edge) / 1e6 for edge in str(bars[3].get_attribute("data-bin")).split(","))
+    inside = (sigma >= low) & (sigma < high)
+    said = f"sigma* from {low:.3f} to {high:.3f}: {inside.sum()} inputs, {(gain[inside] > 0).sum()} gained"
+    assert bars[3].get_attribute("aria-label") == said
+    bars[3].click()
+    assert count(page) == inside.sum()
+    assert all(low <= sigma[int(card["input"])] < high for card in cards(page))
+    find(page, "#chips button").click()  # what was chosen can be taken back beside the gallery
+    assert count(page) == SIZE
+    page.execute_script("document.querySelectorAll('#histogram .bar')[3].focus()")
+    for key in (Keys.ENTER, Keys.SPACE):
+        press(page, key)
+        assert count(page) == (inside.sum() if key == Keys.ENTER else SIZE)
+        assert page.switch_to.active_element.get_attribute("data-bin") == bars_at(page, 3)  # focus stays
+    plot = find(page, "#scatter .plot")
+    plot.send_keys(Keys.END)
+    last = int(counted(runs[0].table).argmax())
+    assert find(page, "#scatter .reading").text.startswith(f"Input {last}: ")
+    plot.send_keys(Keys.ENTER)
+    assert [int(card["input"]) for card in cards(page)] == [last]
+    x, y = page.execute_script(
+        """const spot = scatter.spots.at(-1);
+        const box = scatter.place.getBoundingClientRect();
+        return [scatter.plot.toX(spot.point[0]) - box.width / 2, scatter.plot.toY(spot.point[1]) - box.height / 2]"""
+    )
+    find(page, "#chips button").click()
+    ActionChains(page).move_to_element_with_offset(plot, round(x), round(y)).click().perform()
+    assert [int(card["input"]) for card in cards(page)] == [last]
+    assert "point=" in hash_of(page)
+
+
+def bars_at(page: webdriver.Chrome, place: int) -> str | None:
+    return page.find_elements(By.CSS_SELECTOR, "#histogram .bar")[place].get_attribute("data-bin")
+
+
+def test_each_chart_has_its_table(page: webdriver.Chrome, runs: list[Run]) -> None:
+    gain = counted(runs[1].table) - counted(runs[0].table)
+    for part, columns in (("#histogram", slice(-2, None)), ("#scatter", slice(-3, None))):
+        find(page, f"{part} summary").click()
+        lines = find(page, f"{part} tbody").text.splitlines()
+        sums = np.array([line.split()[columns] for line in lines], dtype=int).sum(axis=0).tolist()
+        gained, lost = int((gain > 0).sum()), int((gain < 0).sum())
+        assert sums == ([SIZE, gained] if part == "#histogram" else [gained, lost, SIZE - gained - lost])
+    assert f"{gained} gained radius, {lost} lost" in find(page, "#compared").text
+
+
+def test_the_address_restores_the_view(page: webdriver.Chrome, address: str) -> None:
+    choose(page, **{"class": "3", "change": "1", "sort": "radius"})
+    page.find_elements(By.CSS_SELECTOR, "#histogram .bar")[2].click()
+    find(page, ".legend li button").click()
+    shared, seen, shown = page.current_url, count(page), cards(page)
+    assert 0 < seen < SIZE
+    page.get("about:blank")
+    page.get(shared)
+    assert (count(page), cards(page), page.current_url) == (seen, shown, shared)
+    assert Select(find(page, "select[name=class]")).first_selected_option.text == "class 3"
+    assert find(page, ".legend li button").get_attribute("aria-pressed") == "false"
+    page.get(f"{address}#run=99&class=77&rule=%3Cb%3E&sigma=x&page=-3&sort=no")  # nothing that this report knows
+    page.refresh()
+    assert count(page) == SIZE
+    assert console(page) == []
+
+
+def test_light_and_dark(page: webdriver.Chrome) -> None:
+    def background() -> str:
+        return find(page, "html").value_of_css_property("background-color")
+
+    button = find(page, "#theme")
+    assert (button.get_attribute("aria-pressed"), background()) == ("false", "rgba(255, 255, 255, 1)")
+    button.click()
+    assert (button.get_attribute("aria-pressed"), background()) == ("true", "rgba(20, 24, 29, 1)")
+    button.click()
+    prefers = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", prefers)
+    assert (button.get_attribute("aria-pressed"), background()) == ("true", "rgba(20, 24, 29, 1)")
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+@pytest.mark.parametrize("width", [360, 1600])
+def test_no_width_needs_sideways_scrolling(page: webdriver.Chrome, width: int) -> None:
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    wide = """return [document.documentElement.scrollWidth, ...[...document.querySelectorAll(".plot svg")]
+        .map((plot) => Math.ceil(plot.getBoundingClientRect().right))]"""
+    assert max(page.execute_script(wide)) <= width
+    page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_strings_that_are_markup_stay_strings(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    runs = make_pair(30, classes=2, names=(f"{NASTY}1", f"{NASTY}2"))
+    source = make_source(runs[0], (1, 8, 8), names=(NASTY, NASTY))
+    table = ResultTable(name=NASTY, caption=NASTY, header=(NASTY,), rows=((NASTY,),))
+    write_page(runs, tmp_path / "page.html", title=NASTY, tables=[table], notes=[NASTY], source=source)
+    browser.get((tmp_path / "page.html").as_uri())
+    find(browser, "#histogram .bar").click()
+    assert browser.execute_script("return window.owned") is None
+    assert browser.title == find(browser, "h1").text == cards(browser)[0]["label"] == NASTY
+    assert console(browser) == []
+
+
+def test_logs_without_sigma_or_pictures_have_a_gallery_too(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    label = np.arange(50) % 3
+    write_page([make_run("log", label, label, np.full(50, 0.48))], tmp_path / "page.html", title="A log", tables=[])
+    browser.get((tmp_path / "page.html").as_uri())
+    assert (count(browser), cards(browser)[0]["radius"], cards(browser)[0]["sigma"]) == (50, "0.479", "not said")
+    assert browser.find_elements(By.CSS_SELECTOR, ".picture") == []
+    assert not find(browser, "#histogram").is_displayed()
+    assert console(browser) == []
+
+
+def test_ten_thousand_inputs_are_quick(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    write_page(make_pair(10_000), tmp_path / "page.html", title="Many", tables=[])
+    browser.get((tmp_path / "page.html").as_uri())
+    assert count(browser) == 10_000
+    assert browser.execute_script("return document.querySelectorAll('*').length") < 2_000
+    began = time.perf_counter()
+    choose(browser, change="1")
+    # A busy machine is several times slower than a reader's; drawing a node for each input would take longer still.
+    assert time.perf_counter() - began < 3
+    assert 0 < count(browser) < 10_000
