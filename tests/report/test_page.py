@@ -18,8 +18,9 @@ import sigmax.report.page
 from made_up_runs import FIXED, OWN, make_pair, make_run, make_source
 from sigmax.errors import InvalidInputError
 from sigmax.records import Run, read_run
+from sigmax.report.grouping import pairs
 from sigmax.report.metrics import average_certified_radius, certified_accuracy
-from sigmax.report.page import fixed_partner, write_page
+from sigmax.report.page import write_page
 from sigmax.report.tables import ResultTable
 from sigmax.rounding import format_down, format_nearest
 
@@ -181,31 +182,7 @@ def test_others_logs_have_a_page(tmp_path: Path, published_logs: Path) -> None:
     assert data["charts"][0]["runs"] == [0, 1]  # other inputs, another chart
     assert "The records do not say: model, data" in page
     # Two runs with one sigma: nobody can say which of them the other belongs to.
-    assert fixed_partner(own, [fixed, own, read_run(published_logs / "cifar10-resnet110-cohen-0.25.tsv")]) is None
-
-
-def test_the_partner_is_the_same_model_at_sigma0() -> None:
-    def run(kind: str, initial: float, **said: Any) -> Run:
-        size = said.pop("size", 3)
-        label = np.zeros(size, dtype=np.int64)
-        sigma = np.linspace(0.1, 0.2, size) if kind != "FixedSigma" else initial
-        search = {"search": {"kind": kind, "initial": initial}}
-        return make_run(kind, label, label, np.ones(size), sigma=sigma, config=search | said, norm=said.pop("norm", 2))
-
-    own = run("AscentSearch", 0.5, fingerprint="f", notes={"model": "m"})
-    at_quarter, at_half = run("FixedSigma", 0.25, fingerprint="f"), run("FixedSigma", 0.5, fingerprint="f")
-    other, by_name = (
-        run("FixedSigma", 0.5, fingerprint="g"),
-        run("FixedSigma", 0.5, fingerprint="g", notes={"model": "m"}),
-    )
-    assert fixed_partner(own, [own, other, at_quarter, at_half]) == 3
-    assert fixed_partner(own, [at_quarter, own]) == 0
-    assert fixed_partner(own, [at_quarter, run("FixedSigma", 0.3, fingerprint="f"), own]) is None
-    assert fixed_partner(own, [other, own]) is None
-    assert fixed_partner(own, [other, own, by_name]) == 2
-    assert fixed_partner(own, [run("FixedSigma", 0.5, fingerprint="f", size=4), own]) is None
-    assert fixed_partner(own, [run("FixedSigma", 0.5, fingerprint="f", norm=1), own]) is None
-    assert fixed_partner(at_half, [at_half, own]) is None
+    assert not pairs([fixed, own, read_run(published_logs / "cifar10-resnet110-cohen-0.25.tsv")])
 
 
 def test_runs_that_cannot_be_compared_have_charts_of_their_own(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def report(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write tables (Markdown, LaTeX, CSV) and figures (PNG, PDF) of runs, and compare them input by input.
+    """Write a page, tables (Markdown, LaTeX, CSV) and figures (PNG, PDF) of runs, compared input by input.
 
     Examples:
     `sigmax report runs --out report`
@@ -49,7 +49,7 @@ def report(
     `sigmax report cohen-0.50.tsv qcrs.tsv --baseline cohen-0.50.tsv`
     """
     from sigmax.report.grouping import is_per_input, read_runs
-    from sigmax.report.report import compose_report
+    from sigmax.report.report import TEXT, compose_report
 
     wanted = None if radii is None else parse_radii("--radii", radii)
     places = [] if baseline is None else list(read_runs([baseline]))
@@ -78,7 +78,8 @@ def report(
         }
         out_console.print_json(json.dumps(written))
         return
-    say(f"report:  {opened}")
+    say(f"page:    {opened}")
+    say(f"text:    {out / TEXT}")
     say(f"tables:  {len(made.tables)} in {out / 'tables'}, as Markdown, LaTeX and CSV")
     say(f"figures: {len(made.figures)} in {out / 'figures'}, as PNG and PDF")
 
@@ -86,7 +87,7 @@ def report(
 def _source(data: str | None, runs: "Sequence[Run]") -> "ImageSource | None":
     """The data set that was asked for, else the one that the runs name, if it is there and is still the same."""
     from sigmax.data import load_source
-    from sigmax.report.report import fits
+    from sigmax.report.grouping import fits
 
     if data is not None:
         return load_source(data)

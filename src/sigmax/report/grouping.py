@@ -11,6 +11,7 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
+from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError, RecordError
 from sigmax.records import NOTES, TABLE, Run, read_run
 from sigmax.report.metrics import average_certified_radius, common_inputs
@@ -165,17 +166,21 @@ class Pair:
 def pairs(runs: Sequence[Run], *, named: Run | None = None) -> list[Pair]:
     """Each per-input run with the one that was named, else with the fixed-sigma run of its model at its sigma0.
 
-    That run must have been sampled alike: other n give other radii. A run without such a baseline is in no pair; nor
-    is one that shares no input with the baseline.
+    That run must have been sampled alike: other n give other radii. Logs of others name no model: theirs is the
+    only such log with one sigma. A run without such a baseline is in no pair; nor is one that shares no input with
+    the baseline.
     """
     found = []
     for run in runs:
-        baselines = [other for other in runs if _is_baseline(other, run)]
-        if named is not None:
+        others = [other for other in runs if other is not run and _is_comparable(run, other)]
+        baselines = [other for other in others if _is_baseline(other, run)]
+        logs = [other for other in others if not other.config and not is_per_input(other)]
+        if named is not None and named is not run and _is_comparable(run, named):
             baselines.insert(0, named)
-        comparable = [other for other in baselines if other is not run and _is_comparable(run, other)]
-        if is_per_input(run) and comparable:
-            found.append(Pair(run=run, baseline=comparable[0]))
+        elif not run.config and len(logs) == 1:
+            baselines = logs
+        if is_per_input(run) and baselines:
+            found.append(Pair(run=run, baseline=baselines[0]))
     return found
 
 
@@ -195,6 +200,15 @@ def _is_comparable(run: Run, other: Run) -> bool:
     except InvalidInputError:
         return False
     return True
+
+
+def fits(source: ImageSource, run: Run) -> bool:
+    """Whether the run was made from this data set, as far as its record tells."""
+    if "data" in run.config:
+        return bool(run.config["data"] == source.digest())
+    idx = run.table.idx
+    is_inside = idx.min(initial=0) >= 0 and idx.max(initial=0) < len(source)
+    return bool(is_inside and np.array_equal(source.labels[idx], run.table.label))
 
 
 def telling_runs(runs: Sequence[Run]) -> list[Run]:

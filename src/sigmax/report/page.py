@@ -22,7 +22,17 @@ from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError
 from sigmax.files import write_atomically
 from sigmax.records import CertificateTable, Run
-from sigmax.report.metrics import abstentions, average_certified_radius, certified_accuracy, common_radii
+from sigmax.report.grouping import Pair, fits, initial_sigma, is_per_input, search_of
+from sigmax.report.grouping import pairs as find_pairs
+from sigmax.report.metrics import (
+    abstentions,
+    average_certified_radius,
+    certified_accuracy,
+    common_radii,
+    count_certified,
+    counted_radii,
+    kind_of_answers,
+)
 from sigmax.report.tables import ResultTable
 from sigmax.rounding import format_nearest
 
@@ -44,6 +54,7 @@ def write_page(
     tables: Sequence[ResultTable],
     notes: Sequence[str] = (),
     source: ImageSource | None = None,
+    pairs: Sequence[Pair] | None = None,
 ) -> None:
     """Write a page that shows these runs in any browser, without a network, in less than 5 MB.
 
@@ -54,10 +65,11 @@ def write_page(
         tables: Shown as they are.
         notes: What a reader must know first, such as what is scaled down.
         source: Where the pictures and class names of the inputs are; runs over other data go without.
+        pairs: Which runs are compared input by input; by default those that `grouping.pairs` finds.
     """
     if not runs:
         raise InvalidInputError("expected at least one run for the page, got none")
-    report = _Report(runs, source)
+    report = _Report(runs, source, find_pairs(runs) if pairs is None else pairs)
     step = 1
     while len(page := _render(report, step, title, tables, notes)) > PAGE_BYTES:
         if step > max(len(run.table) for run in runs):
@@ -101,15 +113,16 @@ def _render(report: "_Report", step: int, title: str, tables: Sequence[ResultTab
 class _Report:
     """What the runs say to the page; inputs that several runs share are told once."""
 
-    def __init__(self, runs: Sequence[Run], source: ImageSource | None) -> None:
+    def __init__(self, runs: Sequence[Run], source: ImageSource | None, pairs: Sequence[Pair]) -> None:
         self.runs = runs
         self._source = source
-        self._inputs: list[CertificateTable] = []  # one table for each set of inputs
+        self._pairs = pairs
+        self._inputs: list[Run] = []  # the first run of each set of inputs
         self._inputs_of: list[int] = []  # of each run: which set
         for run in runs:
-            same = [i for i, table in enumerate(self._inputs) if _has_same_inputs(table, run.table)]
+            same = [i for i, first in enumerate(self._inputs) if _has_same_inputs(first, run)]
             if not same:
-                self._inputs.append(run.table)
+                self._inputs.append(run)
             self._inputs_of.append(same[0] if same else len(self._inputs) - 1)
         if source is not None and not any(map(self._is_pictured, self._inputs)):
             raise InvalidInputError(
@@ -122,7 +135,7 @@ class _Report:
         """All pictures in one image."""
         if self._source is None or len(self._source.shape) != 3:
             return None
-        inputs = np.unique(np.concatenate([table.idx for table in self._inputs if self._is_pictured(table)]))
+        inputs = np.unique(np.concatenate([run.table.idx for run in self._inputs if self._is_pictured(run)]))
         return _make_sprite(self._source, inputs) if len(inputs) else None
 
     @cached_property
@@ -140,7 +153,7 @@ class _Report:
         radii = np.arange(0, math.ceil(1_000 * end / step) + 1) * step
         few = common_radii(tables)
         shares = [certified_accuracy(table, few) for table in tables]
-        rows = [(table.name, _kind(table), share) for table, share in zip(tables, shares, strict=True)]
+        rows = [(table.name, kind_of_answers(table), share) for table, share in zip(tables, shares, strict=True)]
         if len(tables) > 1:
             rows.append(("envelope", "best of these", np.max(shares, axis=0)))
         return {
@@ -148,7 +161,7 @@ class _Report:
             "inputs": len(tables[0]),
             "runs": numbers,
             "radii": radii.tolist(),
-            "counts": [_counts(table, radii) for table in tables],
+            "counts": [count_certified(table, radii / 1_000).tolist() for table in tables],
             "few": [f"{radius:g}" for radius in few],
             "rows": [(name, kind, [format_nearest(value) for value in share.tolist()]) for name, kind, share in rows],
         }
@@ -157,7 +170,7 @@ class _Report:
         """What the page's script reads."""
         return {
             "charts": [{key: chart[key] for key in ("norm", "runs", "radii", "counts")} for chart in self.charts],
-            "inputs": [self._input_data(table, step) for table in self._inputs],
+            "inputs": [self._input_data(run, step) for run in self._inputs],
             "runs": [self._run_data(number, step) for number in range(len(self.runs))],
             "sprite": self.sprite.layout() if self.sprite else None,
         }
@@ -174,8 +187,8 @@ class _Report:
             said.append(f"To keep the page small, {pictures:,} of {inputs:,} inputs have a picture, spread evenly.")
         return said
 
-    def _input_data(self, table: CertificateTable, step: int) -> dict[str, Any]:
-        is_pictured = self._is_pictured(table)
+    def _input_data(self, run: Run, step: int) -> dict[str, Any]:
+        table, is_pictured = run.table, self._is_pictured(run)
         return {
             "idx": table.idx[::step].tolist(),
             "label": table.label[::step].tolist(),
@@ -186,17 +199,17 @@ class _Report:
     def _run_data(self, number: int, step: int) -> dict[str, Any]:
         run, table = self.runs[number], self.runs[number].table
         rules = sorted(set(table.rule))
-        fixed = fixed_partner(run, self.runs)
-        gain = None if fixed is None else _counted_radii(table) - _counted_radii(self.runs[fixed].table)
+        fixed = self._baseline_of(run)
+        gain = None if fixed is None else counted_radii(table) - counted_radii(self.runs[fixed].table)
         has_point_radii = not np.array_equal(table.point_radius, table.radius)
         has_point_answers = not np.array_equal(table.point_predict, table.predict)
         return {
             "name": run.name,
-            "kind": _kind(table),
+            "kind": kind_of_answers(table),
             "norm": table.norm,
             "rows": len(table),
             "inputs": self._inputs_of[number],
-            "is_per_input": not _is_fixed(run),
+            "is_per_input": is_per_input(run),
             "predict": table.predict[::step].tolist(),
             "radius": _thousandths(table.radius[::step]),
             "sigma": _millionths(table.sigma[::step]),
@@ -210,68 +223,18 @@ class _Report:
             "compared": None if gain is None else _compared(gain),
         }
 
-    def _is_pictured(self, table: CertificateTable) -> bool:
-        """Whether these are inputs of the source, judged by their labels."""
-        if self._source is None or not len(table) or table.idx.min() < 0 or table.idx.max() >= len(self._source):
-            return False
-        return np.array_equal(self._source.labels[table.idx], table.label)
+    def _baseline_of(self, run: Run) -> int | None:
+        """The run that it is compared with, where both have the same inputs."""
+        baselines = [pair.baseline for pair in self._pairs if pair.run is run]
+        places = [i for i, other in enumerate(self.runs) if any(other is found for found in baselines)]
+        return next((i for i in places if _has_same_inputs(run, self.runs[i])), None)
+
+    def _is_pictured(self, run: Run) -> bool:
+        return self._source is not None and len(run.table) > 0 and fits(self._source, run)
 
 
-def fixed_partner(run: Run, runs: Sequence[Run]) -> int | None:
-    """Which of `runs` has the same model with one sigma for all on the same inputs; None: no run, or several.
-
-    The same model has the same fingerprint, else the same name. Of several such runs it is the one at
-    sigma0. Logs without a configuration name no model: there it is the only run with one sigma.
-    """
-    if _is_fixed(run):
-        return None
-    fixed = [
-        i
-        for i, other in enumerate(runs)
-        if _is_fixed(other) and other.table.norm == run.table.norm and _has_same_inputs(run.table, other.table)
-    ]
-    for model in (_fingerprint, _model):
-        same = [i for i in fixed if model(run) is not None and model(runs[i]) == model(run)]
-        at_initial = [i for i in same if _initial(runs[i]) == _initial(run)]
-        if same:
-            return at_initial[0] if at_initial else same[0] if len(same) == 1 else None
-    is_untold = len(fixed) == 1 and not (run.config and runs[fixed[0]].config)
-    return fixed[0] if is_untold else None
-
-
-def _fingerprint(run: Run) -> str | None:
-    return run.config.get("fingerprint")
-
-
-def _model(run: Run) -> str | None:
-    return run.note("model")
-
-
-def _initial(run: Run) -> float | None:
-    """sigma0, or the only sigma of a log."""
-    said = run.config.get("search", {}).get("initial")
-    levels = _sigmas(run.table)
-    return float(said) if said is not None else float(levels[0]) if len(levels) == 1 else None
-
-
-def _is_fixed(run: Run) -> bool:
-    kind = run.config.get("search", {}).get("kind")
-    if kind is not None:
-        return bool(kind == "FixedSigma")
-    return len(_sigmas(run.table)) <= 1
-
-
-def _sigmas(table: CertificateTable) -> NDArray[np.float64]:
-    """The different sigmas that the table says, from the smallest."""
-    return np.unique(table.sigma[~np.isnan(table.sigma)])
-
-
-def _has_same_inputs(one: CertificateTable, other: CertificateTable) -> bool:
-    return np.array_equal(one.idx, other.idx) and np.array_equal(one.label, other.label)
-
-
-def _kind(table: CertificateTable) -> str:
-    return "settled" if table.is_settled else "point"
+def _has_same_inputs(one: Run, other: Run) -> bool:
+    return np.array_equal(one.table.idx, other.table.idx) and np.array_equal(one.table.label, other.table.label)
 
 
 def _settings(runs: Sequence[Run]) -> dict[str, Any]:
@@ -283,13 +246,13 @@ def _settings(runs: Sequence[Run]) -> dict[str, Any]:
 
 def _row_of_settings(run: Run) -> dict[str, str]:
     table, config = run.table, run.config
-    search = config.get("search", {})
+    search = search_of(run)
     more = ", ".join(
         f"{key} {value}" for key, value in search.items() if key not in ("kind", "initial") and value is not None
     )
-    initial, samples = _initial(run), np.unique(table.samples[table.samples > 0])
+    initial, samples = initial_sigma(run), np.unique(table.samples[table.samples > 0])
     said = {
-        "certificates": _kind(table),
+        "certificates": kind_of_answers(table),
         "model": run.note("model"),
         "data": run.note("data"),
         "inputs": f"{len(table):,}" + (f" ({table.dropped} cut off)" if table.dropped else ""),
@@ -308,27 +271,16 @@ def _row_of_settings(run: Run) -> dict[str, str]:
 
 
 def _sigma_range(table: CertificateTable) -> str | None:
-    levels = _sigmas(table)
+    levels = np.unique(table.sigma[~np.isnan(table.sigma)])
     if not len(levels):
         return None
     low, high = format_nearest(levels[0]), format_nearest(levels[-1])
     return low if low == high else f"{low} to {high}"
 
 
-def _counted_radii(table: CertificateTable) -> NDArray[np.float64]:
-    """The radius of each input as it counts in ACR: that of a correct answer, else 0."""
-    return np.where(table.is_correct, table.radius, 0.0)
-
-
 def _compared(gain: NDArray[np.float64]) -> dict[str, Any]:
     mean = float(gain.mean()) if len(gain) else 0.0
     return {"gained": int((gain > 0).sum()), "lost": int((gain < 0).sum()), "mean": format_nearest(mean)}
-
-
-def _counts(table: CertificateTable, thousandths: NDArray[np.int64]) -> list[int]:
-    """How many inputs are certified at each radius: whole numbers, that the page divides."""
-    shares = certified_accuracy(table, thousandths / 1_000)
-    return [round(share * len(table)) for share in shares.tolist()]
 
 
 def _thousandths(values: NDArray[np.float64]) -> list[int]:

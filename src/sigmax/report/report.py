@@ -1,4 +1,4 @@
-"""A report on runs: tables, figures and settings in one folder, from records only."""
+"""A report on runs: tables, figures and the page in one folder, from records only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,8 +22,19 @@ from sigmax.report.figures import (
     draw_steps,
     render,
 )
-from sigmax.report.grouping import Pair, Section, by_steps, pairs, sections, slug, telling_runs, with_distinct_names
+from sigmax.report.grouping import (
+    Pair,
+    Section,
+    by_steps,
+    fits,
+    pairs,
+    sections,
+    slug,
+    telling_runs,
+    with_distinct_names,
+)
 from sigmax.report.metrics import common_radii
+from sigmax.report.page import write_page
 from sigmax.report.results import (
     accuracy_table,
     best_table,
@@ -38,7 +49,7 @@ from sigmax.report.results import (
 )
 from sigmax.report.tables import ResultTable, to_csv, to_latex, to_markdown
 
-TEXT, TITLE = "report.md", "Certified robustness"
+TEXT, PAGE, TITLE = "report.md", "index.html", "Certified robustness"
 _FORMATS = {"md": to_markdown, "tex": to_latex, "csv": to_csv}
 
 
@@ -79,9 +90,18 @@ class Report:
         try:
             for name, content in (files | {TEXT: self.text.encode()}).items():
                 write_atomically(out / name, content)
+            write_page(
+                self.runs,
+                out / PAGE,
+                title=self.title,
+                tables=self.tables,
+                notes=self.notes,
+                source=self.source,
+                pairs=self.pairs,
+            )
         except OSError as error:
             raise RecordError(f"expected to write the report into {out}, got: {error}") from error
-        return out / TEXT
+        return out / PAGE
 
 
 def write_report(
@@ -95,7 +115,7 @@ def write_report(
     radii: Sequence[float] | None = None,
     baseline: Run | None = None,
 ) -> Path:
-    """Write tables, figures and the settings of every run into the folder `out`; return the path to open first.
+    """Write tables, figures and the page of these runs into the folder `out`; return the page.
 
     Args:
         runs: What to report on. Only runs over the same inputs in the same norm share a table of the best.
@@ -158,14 +178,6 @@ def _table_text(table: ResultTable) -> str:
 
 def _figure_text(drawing: ResultFigure) -> str:
     return f"![{drawing.name}](figures/{drawing.name}.png)\n\n{drawing.caption}"
-
-
-def fits(source: ImageSource, run: Run) -> bool:
-    """Whether the run was made from this data set, as far as its record tells."""
-    if "data" in run.config:
-        return bool(run.config["data"] == source.digest())
-    idx = run.table.idx
-    return bool(idx.max(initial=0) < len(source) and np.array_equal(source.labels[idx], run.table.label))
 
 
 def _check_runs(runs: Sequence[Run], source: ImageSource | None) -> None:
