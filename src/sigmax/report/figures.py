@@ -142,7 +142,7 @@ def draw_sigmas(runs: Sequence[Run], pairs: Sequence[Pair]) -> Figure:
             [sigma[gained], sigma[~gained]],
             bins=_bins(sigma).tolist(),
             stacked=True,
-            color=[COLOURS[1], "#BBBBBB"],
+            color=[COLOURS[0], "#BBBBBB"],
             label=[f"radius gained ({gained.sum():,})", f"not gained ({(~gained).sum():,})"],
             rwidth=0.9,
         )

@@ -212,9 +212,10 @@ def fits(source: ImageSource, run: Run) -> bool:
 
 
 def telling_runs(runs: Sequence[Run]) -> list[Run]:
-    """Of each method at each sigma0 the per-input run with the largest ACR: what figures show."""
+    """Of each method at each sigma0 the per-input run with the largest ACR, by sigma0: what figures show."""
     groups = group_by([run for run in runs if is_per_input(run)], lambda run: (method_of(run), initial_sigma(run)))
-    return [max(group, key=lambda run: average_certified_radius(run.table)) for group in groups.values()]
+    best = [max(group, key=lambda run: average_certified_radius(run.table)) for group in groups.values()]
+    return sorted(best, key=lambda run: initial_sigma(run) or 0.0)
 
 
 def by_steps(runs: Sequence[Run]) -> list[list[Run]]:

@@ -222,8 +222,8 @@ def _figures(section: Section, found: Sequence[Pair], source: ImageSource | None
             )
         )
     telling = [run for run in telling_runs(section.runs) if np.isfinite(run.table.sigma).all()]
-    names = {run.name for run in telling}
-    shown = [pair for pair in found if pair.run.name in names]
+    paired = {pair.run.name: pair for pair in found}
+    shown = [paired[run.name] for run in telling if run.name in paired]
     if telling:
         figures.append(
             ResultFigure(
@@ -251,13 +251,12 @@ def _figures(section: Section, found: Sequence[Pair], source: ImageSource | None
             )
         )
     if source is not None and source.shape[0] in (1, 3):
-        baselines = {pair.run.name: pair.baseline for pair in shown}
         figures += [
             ResultFigure(
                 name=f"pictures-{slug(run.name)}",
                 caption=f"Inputs of {run.name} that are answered correctly: clean, under noise at sigma0 and at "
                 f"sigma*: {scope([run])}.",
-                figure=draw_pictures(run, source, baseline=baselines.get(run.name)),
+                figure=draw_pictures(run, source, baseline=paired[run.name].baseline if run.name in paired else None),
             )
             for run in telling
             if run.table.is_correct.any() and fits(source, run)
