@@ -14,7 +14,9 @@ def test_report_on_the_published_logs(run: Run, published_logs: Path, tmp_path: 
     written = json.loads(out)
     assert written["pairs"] == {per_input.stem: fixed.stem}
     assert {"accuracy", "comparison", "gain", "best"} <= set(written["tables"])
-    assert Path(written["report"]).read_text().count("![") == len(written["figures"])
+    assert written["report"] == str(tmp_path / "report" / "index.html")
+    assert "<!doctype html>" in Path(written["report"]).read_text().lower()
+    assert (tmp_path / "report" / "report.md").read_text().count("![") == len(written["figures"])
     code, out, err = run("report", per_input, "--out", tmp_path / "alone")
     assert code == 0
     assert "name one by --baseline" in err

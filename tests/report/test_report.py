@@ -106,7 +106,8 @@ def test_the_report_on_the_published_logs_says_what_plain_code_finds(published_l
     assert (row["run"], row["baseline"], row["inputs"]) == (QCRS, COHEN, "10000")
     assert (int(row["gained"]), int(row["lost"])) == ((gain > 0).sum(), (gain < 0).sum())
     assert float(row["mean_gain"]) == pytest.approx(gain.mean(), rel=1e-9)
-    text = opened.read_text()
+    assert opened == tmp_path / "index.html"
+    text = (tmp_path / "report.md").read_text()
     assert text.startswith("# Logs\n\nAll of the test set.\n")
     assert "10,000 inputs, n = not recorded, point certificates" in text
     assert "| per-input sigma | 1 | **0.685** | **0.540** | **0.310** | **0.656** |" in text
@@ -184,7 +185,9 @@ def test_a_report_on_runs_with_pictures(runs: list[Run], tmp_path: Path) -> None
     source = ArraySource("toy", images, np.array([0, 1, 0, 1]), ["cat", "dog"], levels=255)
     extra = ResultTable(name="paper", caption="Of the paper.", header=("method", "0"), rows=(("cohen", "0.8"),))
     out = tmp_path / "report"
-    text = write_report(runs, out, source=source, tables=[extra]).read_text()
+    page = write_report(runs, out, source=source, tables=[extra])
+    assert "data:image/png;base64," in page.read_text()
+    text = (out / "report.md").read_text()
     assert "## Further tables\n\nOf the paper." in text
     assert "| k90 | - | toy | AscentSearch(steps=90) | 0.25 | 10 | 500 | 0.01 | 7 | 4 | l2 | settled |" in text
     assert "4 inputs, n = 500, point and settled certificates" in text
