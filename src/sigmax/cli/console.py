@@ -43,7 +43,11 @@ def print_tables(
     for row in rows:
         numbers = [format_nearest(share) for share in (*row.accuracy, row.acr, row.abstained)]
         view.add_row(row.name, str(row.inputs), row.answers, *numbers)
-    # A table that does not fit is wrapped by the terminal, never cut: its numbers are the point.
+    print_whole(view)
+
+
+def print_whole(view: Table) -> None:
+    """Print a table that is wrapped by the terminal where it does not fit, never cut: its numbers are the point."""
     needed = Console(width=1_000).measure(view).maximum
     Console(width=max(out_console.width, needed)).print(view)
 

@@ -1,0 +1,7 @@
+"""Experiments from a TOML file to a report: train what is missing, certify what is missing, set the paper beside it."""
+
+from sigmax.reproduce.experiment import Experiment, load_experiment, presets
+from sigmax.reproduce.machine import Machine
+from sigmax.reproduce.plan import Step, make_plan
+
+__all__ = ["Experiment", "Machine", "Step", "load_experiment", "make_plan", "presets"]
