@@ -10,6 +10,7 @@ from sigmax import __version__
 from sigmax.cli.certify import certify, predict
 from sigmax.cli.console import log_console, say
 from sigmax.cli.inspect import demo, memory_check, show
+from sigmax.cli.report import report
 from sigmax.cli.train import train
 from sigmax.errors import SigmaxError
 
@@ -26,6 +27,7 @@ app.command()(train)
 app.command()(certify)
 app.command()(predict)
 app.command()(show)
+app.command()(report)
 app.add_typer(memory_app, name="memory")
 memory_app.command("check")(memory_check)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from sigmax.cli.console import out_console, print_tables, resumable, say, track
+from sigmax.cli.console import out_console, print_runs, resumable, say, track
 from sigmax.cli.options import (
     AlphaOption,
     ArchOption,
@@ -102,6 +102,7 @@ def certify(
     from sigmax.data import load_source
     from sigmax.engine import certify_source, run_notes
     from sigmax.models.checkpoint import ZOO
+    from sigmax.records import read_run
     from sigmax.smoothed import Budget
 
     if skip < 1 or (max_inputs is not None and max_inputs < 1):
@@ -122,7 +123,7 @@ def certify(
         name = model.removeprefix(ZOO) if model.startswith(ZOO) else Path(model).stem
         out = Path("runs") / f"{name}-{data.partition(':')[0]}-{kind}"
     with resumable(f"the same command with --out {out} --resume"):
-        table = certify_source(
+        certify_source(
             smoothed,
             source,
             list(range(0, len(source), skip))[:max_inputs],
@@ -133,7 +134,7 @@ def certify(
             resume=resume,
             notes=run_notes(smoothed, model=model, data=data, trained=loaded.card.method if loaded.card else None),
         )
-    print_tables([(out.name, table)], radii=sorted({0.0, *radii}) if radii else None, as_json=as_json)
+    print_runs([(out.name, read_run(out))], radii=sorted({0.0, *radii}) if radii else None, as_json=as_json)
     if not as_json:
         say(f"table: {out / 'certificates.tsv'}")
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from sigmax.records import CertificateTable
+    from sigmax.records import Run
 
 out_console = Console()
 log_console = Console(stderr=True)
@@ -25,24 +25,30 @@ def say(line: str) -> None:
     out_console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def print_tables(
-    tables: Sequence[tuple[str, "CertificateTable"]], *, radii: Sequence[float] | None, as_json: bool
-) -> None:
-    """Certified accuracy at each radius, ACR and abstentions of each table, side by side."""
+def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | None, as_json: bool) -> None:
+    """Certified accuracy at each radius, ACR and abstentions of each run, side by side.
+
+    Where sigmas sit at the upper bound of their search, the inner ACR is that without them; how many there are is
+    beside it.
+    """
+    from sigmax.report.grouping import upper_bound
     from sigmax.report.metrics import common_radii, summarise
     from sigmax.rounding import format_nearest
 
-    radii = radii or common_radii([table for _, table in tables])
-    rows = [summarise(name, table, radii) for name, table in tables]
+    radii = radii or common_radii([run.table for _, run in runs])
+    rows = [summarise(name, run.table, radii, upper=upper_bound(run)) for name, run in runs]
     if as_json:
         out_console.print_json(json.dumps([row.as_dict() for row in rows]))
         return
+    has_bound = any(row.at_bound for row in rows)
+    headings = ["run", "inputs", "answers", *(f"{radius:g}" for radius in radii), "ACR", "abstained"]
     view = Table(box=None, title="certified accuracy at each radius", title_justify="left")
-    for heading in ("run", "inputs", "answers", *(f"{radius:g}" for radius in radii), "ACR", "abstained"):
+    for heading in [*headings, *(["inner ACR", "at bound"] if has_bound else [])]:
         view.add_column(heading, no_wrap=True, justify="left" if heading in ("run", "answers") else "right")
     for row in rows:
         numbers = [format_nearest(share) for share in (*row.accuracy, row.acr, row.abstained)]
-        view.add_row(row.name, str(row.inputs), row.answers, *numbers)
+        inner = ["-", "-"] if row.acr_inside is None else [format_nearest(row.acr_inside), str(row.at_bound)]
+        view.add_row(row.name, str(row.inputs), row.answers, *numbers, *(inner if has_bound else []))
     print_whole(view)
 
 

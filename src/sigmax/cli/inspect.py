@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sigmax.cli.console import log_console, out_console, print_tables, resumable, say, track
+from sigmax.cli.console import log_console, out_console, print_runs, resumable, say, track
 from sigmax.cli.options import JsonOption, parse_radii
 
 
@@ -19,11 +19,12 @@ def demo(
     Example: `sigmax demo --out sigmax-demo`
     """
     from sigmax.demo import run_demo
+    from sigmax.records import read_run
 
     with resumable(f"sigmax demo --out {out}"):
         result = run_demo(out, track)
-    tables = [("one sigma for all", result.fixed), ("own sigma for each", result.per_input)]
-    print_tables(tables, radii=None, as_json=as_json)
+    names = {"one sigma for all": result.fixed, "own sigma for each": result.per_input}
+    print_runs([(name, read_run(out / table.name)) for name, table in names.items()], radii=None, as_json=as_json)
     if not as_json:
         say(f"picture: {result.picture}")
         say(f"next:    sigmax show {out}/fixed {out}/per-input")
@@ -38,16 +39,19 @@ def show(
 ) -> None:
     """Show certified accuracy at each radius, ACR and abstentions of certificate tables.
 
+    The inner ACR leaves out the inputs whose sigma is at the upper bound of its search: far above its training
+    sigma a network answers one class for everything, and radii grow without meaning.
+
     Example: `sigmax show runs/fixed runs/per-input --radii 0,0.25,0.5`
     """
-    from sigmax.records import read_table
+    from sigmax.records import read_run
 
     wanted = None if radii is None else parse_radii("--radii", radii)
-    read = [read_table(path) for path in tables]
-    for table in read:
-        if table.dropped:
-            log_console.print(f"note: {table.name}: the last line is cut off and was left out", style="yellow")
-    print_tables([(table.name, table) for table in read], radii=wanted, as_json=as_json)
+    runs = [read_run(path) for path in tables]
+    for run in runs:
+        if run.table.dropped:
+            log_console.print(f"note: {run.name}: the last line is cut off and was left out", style="yellow")
+    print_runs([(run.name, run) for run in runs], radii=wanted, as_json=as_json)
 
 
 def memory_check(file: Annotated[Path, typer.Argument(help="A memory file.")], as_json: JsonOption = False) -> None:

@@ -1,22 +1,237 @@
-"""Figures from certificate tables."""
+"""Figures from runs: sized for a two-column paper, in colours that colour-blind readers tell apart."""
 
-from collections.abc import Sequence
+import io
+import re
+from collections.abc import Mapping, Sequence
 from itertools import cycle
+from math import inf
 from pathlib import Path
+from typing import Any
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from sigmax.records import CertificateTable
-from sigmax.report.metrics import average_certified_radius, certified_accuracy
+from sigmax.data import ImageSource
+from sigmax.files import write_atomically
+from sigmax.records import ABSTAIN, CertificateTable, Run
+from sigmax.report.grouping import Pair, Section, group_by, initial_sigma, method_of, steps_of
+from sigmax.report.metrics import (
+    average_certified_radius,
+    common_inputs,
+    counted_radii,
+    envelope,
+    kind_of_answers,
+)
+from sigmax.report.results import has_times, run_acr
 from sigmax.rounding import format_down, format_nearest
 
-# Okabe and Ito's colours: told apart also by colour-blind readers.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# Okabe and Ito's colours: told apart also by colour-blind readers. Line styles tell them apart in grey too.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_LINES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (4, 1.5, 1, 1.5)), "-", (0, (4, 1.5)), "-")
+_GREY = "#999999"
+_COLUMN, _PAGE = 3.25, 6.75  # widths of a column and of both, in inches
+_TALL, _LOW = 2.3, 1.9  # heights of wide and of narrow panels
+_IN_A_ROW = 4
+_BINS = 30
+_OF_EACH = 2  # pictures
+_BELOW_LEGEND = 0.72  # of the height of a panel
+_UNIT = "(input units)"
+_STYLE: dict[Any, Any] = {
+    "font.family": "STIXGeneral",
+    "mathtext.fontset": "stix",
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.3,
+    "grid.linewidth": 0.4,
+    "grid.alpha": 0.35,
+    "legend.frameon": False,
+    "legend.handlelength": 1.8,
+    "pdf.fonttype": 42,  # outlines that every printer and journal takes
+    "savefig.dpi": 220,
+}
 
 
+@mpl.rc_context(_STYLE)
+def render(figure: Figure) -> dict[str, bytes]:
+    """The figure as PNG and as PDF, by suffix; the same figure gives the same bytes."""
+    files = {}
+    for suffix in ("png", "pdf"):
+        content = io.BytesIO()
+        figure.savefig(content, format=suffix, metadata={"CreationDate": None} if suffix == "pdf" else None)
+        files[suffix] = content.getvalue()
+    return files
+
+
+@mpl.rc_context(_STYLE)
+def draw_accuracy(section: Section) -> Figure:
+    """Certified accuracy by radius: a panel for each sigma0, and one of the envelopes of the methods.
+
+    A method is drawn as the best of its runs at this sigma0. Runs whose records do not say their sigma0 share a
+    panel, each as a line of its own.
+    """
+    known = group_by([run for run in section.runs if initial_sigma(run) is not None], initial_sigma)
+    unknown = [run for run in section.runs if initial_sigma(run) is None]
+    has_envelopes = len(section.runs) > 1 and len(known) + bool(unknown) * len(unknown) > 1
+    figure, panels = _panels(len(known) + bool(unknown) + has_envelopes)
+    grid = _radius_grid([run.table for run in section.runs])
+    colours = dict(zip(section.methods, cycle(COLOURS), strict=False))
+    rest = iter(panels)
+    for sigma, runs in sorted(known.items(), key=lambda item: item[0] or 0.0):
+        axes = next(rest)
+        _draw_methods(axes, grid, group_by(runs, method_of), colours)
+        axes.set_title(rf"$\sigma_0 = {sigma:g}$")
+    if unknown:
+        axes = next(rest)
+        names = dict(zip((run.name for run in unknown), short_names(unknown), strict=True))
+        for method, runs in group_by(unknown, method_of).items():
+            for run, line in zip(runs, cycle(_LINES), strict=False):
+                _draw_curve(axes, grid, [run.table], label=names[run.name], color=colours[method], ls=line)
+        axes.set_title("single runs")
+        axes.legend(loc="upper right")
+    if has_envelopes:
+        axes = next(rest)
+        _draw_methods(axes, grid, section.methods, colours)
+        axes.set_title("envelope: the best run at each radius")
+    if has_envelopes or not unknown:
+        panels[-1].legend(loc="upper right")
+    _finish_curves(panels, grid, section.runs[0].table.norm)
+    return figure
+
+
+@mpl.rc_context(_STYLE)
+def draw_steps(series: Sequence[Sequence[Run]]) -> Figure:
+    """Certified accuracy by radius with more and more steps K of the search, a panel for each series."""
+    figure, panels = _panels(len(series))
+    grid = _radius_grid([run.table for runs in series for run in runs])
+    for axes, runs in zip(panels, series, strict=True):
+        for run, shade in zip(runs, np.linspace(0.3, 1.0, len(runs)), strict=True):
+            label = f"$K$ = {steps_of(run)}, ACR {format_nearest(run_acr(run))}"
+            _draw_curve(axes, grid, [run.table], label=label, color=_shade(COLOURS[0], shade))
+        axes.set_title(_title(runs[0]))
+        axes.legend(loc="upper right")
+    _finish_curves(panels, grid, series[0][0].table.norm)
+    return figure
+
+
+@mpl.rc_context(_STYLE)
+def draw_sigmas(runs: Sequence[Run], pairs: Sequence[Pair]) -> Figure:
+    """How sigma* is spread over the inputs, and which of them gained over their baseline, where there is one."""
+    baselines = {pair.run.name: pair.baseline for pair in pairs}
+    figure, panels = _panels(len(runs))
+    for axes, run in zip(panels, runs, strict=True):
+        sigma, gained = run.table.sigma, np.zeros(len(run.table), dtype=bool)
+        has_baseline = run.name in baselines
+        if has_baseline:
+            ours, theirs = common_inputs(run.table, baselines[run.name].table)
+            sigma, gained = ours.sigma, counted_radii(ours) > counted_radii(theirs)
+        axes.hist(
+            [sigma[gained], sigma[~gained]],
+            bins=_bins(sigma).tolist(),
+            stacked=True,
+            color=[COLOURS[1], "#BBBBBB"],
+            label=[f"radius gained ({gained.sum():,})", f"not gained ({(~gained).sum():,})"],
+            rwidth=0.9,
+        )
+        if initial := initial_sigma(run):
+            axes.axvline(initial, ymax=_BELOW_LEGEND, color="black", lw=0.8, ls="--")
+            axes.text(
+                initial, _BELOW_LEGEND, r"$\sigma_0$", transform=axes.get_xaxis_transform(), ha="center", va="bottom"
+            )
+        axes.set(xlabel=rf"$\sigma^\ast$ {_UNIT}", title=_title(run))
+        axes.set_ylim(top=axes.dataLim.ymax / (_BELOW_LEGEND - 0.03))
+        if has_baseline:
+            axes.legend(loc="upper center")
+    panels[0].set_ylabel("inputs")
+    return figure
+
+
+@mpl.rc_context(_STYLE)
+def draw_gains(pairs: Sequence[Pair]) -> Figure:
+    """The radius that each input gained over the baseline, from the largest gain to the largest loss."""
+    figure, panels = _panels(len(pairs))
+    for axes, pair in zip(panels, pairs, strict=True):
+        ours, theirs = common_inputs(pair.run.table, pair.baseline.table)
+        gain = np.sort(counted_radii(ours) - counted_radii(theirs))[::-1]
+        share = 100 * (np.arange(len(gain)) + 0.5) / len(gain)
+        for sign, colour, word in ((gain > 0, COLOURS[0], "gained"), (gain < 0, COLOURS[1], "lost")):
+            label = f"{word}: {sign.sum():,} of {len(gain):,}"
+            axes.fill_between(share, np.where(sign, gain, 0.0), color=colour, lw=0, step="mid", label=label)
+        axes.axhline(0, color="black", lw=0.6)
+        axes.axhline(gain.mean(), color=_GREY, lw=0.8, ls="--", label=f"mean {gain.mean():+.3f}")
+        axes.set(xlim=(0, 100), xlabel="inputs, by gain (%)", title=_title(pair.run))
+        axes.legend(loc="upper right")
+    panels[0].set_ylabel(f"{_norm_symbol(pairs[0].run.table.norm)} radius gained {_UNIT}")
+    return figure
+
+
+@mpl.rc_context(_STYLE)
+def draw_runtime(runs: Sequence[Run]) -> Figure:
+    """Seconds per input, mean and median, with the total of each run."""
+    timed = [run for run in runs if has_times(run)]
+    figure = _figure(_COLUMN, 0.75 + 0.2 * len(timed))
+    axes = figure.subplots()
+    places = np.arange(len(timed))[::-1]
+    means = np.array([run.table.seconds.mean() for run in timed])
+    axes.plot(means, places, "o", color=COLOURS[0], ms=4, label="mean")
+    medians = [np.median(run.table.seconds) for run in timed]
+    axes.plot(medians, places, "|", color=COLOURS[1], mew=1.5, ms=8, label="median")
+    for place, run in zip(places, timed, strict=True):
+        axes.annotate(
+            _duration(float(run.table.seconds.sum())),
+            (1.02, place),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=7,
+        )
+    axes.annotate("total", (1.02, 1), xycoords="axes fraction", va="bottom", fontsize=7)
+    axes.set(xlabel="time per input (s)", xlim=(0, None), ylim=(-0.6, len(timed) - 0.4))
+    axes.set_yticks(places, short_names(timed))
+    axes.grid(axis="x")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, borderaxespad=0)
+    return figure
+
+
+@mpl.rc_context(_STYLE)
+def draw_pictures(run: Run, source: ImageSource, *, baseline: Run | None = None) -> Figure:
+    """Extreme inputs that are answered correctly: clean, under noise at sigma0 and under noise at sigma*."""
+    table = run.table
+    chosen = _extreme_rows(run, baseline)
+    images = source.images([int(table.idx[row]) for row, _ in chosen])  # k channels height width
+    levels = [("clean", None), (r"noise at $\sigma_0$", initial_sigma(run)), (r"noise at $\sigma^\ast$", table.sigma)]
+    levels = [(name, level) for name, level in levels if name == "clean" or level is not None]
+    side = _PAGE / (len(chosen) + 0.3)
+    figure = _figure(_PAGE, len(levels) * side + 0.65)
+    grid = figure.subplots(len(levels), len(chosen), squeeze=False)
+    for column, ((row, why), image) in enumerate(zip(chosen, images, strict=True)):
+        draw = np.random.default_rng(int(table.idx[row]))
+        noise = draw.uniform(-1, 1, image.shape) if table.norm == 1 else draw.standard_normal(image.shape)
+        for axes, (name, level) in zip(grid[:, column], levels, strict=True):
+            sigma = 0.0 if level is None else np.broadcast_to(level, len(table))[row]
+            _draw_image(axes, image + sigma * noise)
+            if column == 0:
+                axes.set_ylabel(name)
+        radius, sigma_star = format_down(table.radius[row], 3), format_nearest(table.sigma[row], 3)
+        numbers = rf"$R$ = {radius}, $\sigma^\ast$ = {sigma_star}"
+        said = source.class_names[table.predict[row]]
+        grid[0, column].set_title(f"{why}\n{said}\n{numbers}", fontsize=7)
+    return figure
+
+
+@mpl.rc_context(_STYLE)
 def compare_runs(
     tables: Sequence[tuple[str, CertificateTable]],
     images: NDArray[np.float32],
@@ -31,27 +246,123 @@ def compare_runs(
         rows: The row of the last table that each image belongs to.
         path: Where the PNG goes.
     """
-    figure = Figure(figsize=(8.0, 6.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure(_PAGE, 5.0)
     upper, lower = np.ravel(np.asarray(figure.subfigures(2, 1, height_ratios=(2.4, 1))))
     axes = upper.subplots()
-    end = 1.05 * max(float(table.radius.max(initial=0.0)) for _, table in tables)
-    radii = np.linspace(0.0, end, 1001)
+    grid = _radius_grid([table for _, table in tables])
     for (name, table), colour in zip(tables, cycle(COLOURS), strict=False):
-        kind = "settled" if table.is_settled else "point"
         acr = format_nearest(average_certified_radius(table))
-        accuracy = certified_accuracy(table, radii)
-        axes.step(radii, accuracy, where="pre", color=colour, lw=2, label=f"{name} ({kind}), ACR {acr}")
-    axes.set(xlim=(0, end), ylim=(0, 1), xlabel="$\\ell_2$ radius", ylabel="certified accuracy")
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper right")
+        _draw_curve(axes, grid, [table], label=f"{name} ({kind_of_answers(table)}), ACR {acr}", color=colour)
     _, table = tables[-1]
+    _finish_curves([axes], grid, table.norm)
+    axes.legend(loc="upper right")
     pictures = lower.subplots(1, len(rows), squeeze=False)[0]
     for picture, image, row in zip(pictures, images, rows, strict=True):
-        picture.imshow(image.transpose(1, 2, 0).squeeze(), cmap="gray_r", vmin=0, vmax=1)
-        picture.set(xticks=[], yticks=[])
-        answer = "abstains" if table.predict[row] < 0 else f"says {table.predict[row]}"
+        _draw_image(picture, image)
+        answer = "abstains" if table.predict[row] == ABSTAIN else f"says {table.predict[row]}"
         sigma, radius = format_nearest(table.sigma[row], 3), format_down(table.radius[row], 3)
-        picture.set_title(f"{answer}\n$\\sigma$ = {sigma}\nradius {radius}", fontsize=9)
-    figure.savefig(path, dpi=150)
+        picture.set_title(f"{answer}\n$\\sigma$ = {sigma}\nradius {radius}")
+    write_atomically(path, render(figure)["png"])
+
+
+def short_names(runs: Sequence[Run]) -> list[str]:
+    """The names of the runs without the words that all of them begin with."""
+    words = [re.split(r"(?<=[-_/ ])", run.name) for run in runs]
+    while len(words) > 1 and len({parts[0] for parts in words}) == 1 and min(map(len, words)) > 1:
+        words = [parts[1:] for parts in words]
+    return ["".join(parts) for parts in words]
+
+
+def _figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _panels(count: int) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels: one fits a column, more share the page."""
+    columns = min(count, _IN_A_ROW) if count != _IN_A_ROW + 1 else 3
+    rows = -(-count // columns)
+    figure = _figure(_COLUMN if count == 1 else _PAGE, (_TALL if columns < 3 else _LOW) * rows)
+    panels = list(np.ravel(figure.subplots(rows, columns, squeeze=False)))
+    for unused in panels[count:]:
+        unused.set_visible(False)
+    return figure, panels[:count]
+
+
+def _radius_grid(tables: Sequence[CertificateTable]) -> NDArray[np.float64]:
+    """Radii close enough for smooth lines, to a little beyond the largest that counts."""
+    largest = max(float(counted_radii(table).max(initial=0.0)) for table in tables)
+    return np.linspace(0.0, 1.05 * largest or 1.0, 1001)
+
+
+def _draw_methods(
+    axes: Axes, grid: NDArray[np.float64], methods: Mapping[str, Sequence[Run]], colours: Mapping[str, str]
+) -> None:
+    for (method, runs), line in zip(methods.items(), cycle(_LINES), strict=False):
+        _draw_curve(axes, grid, [run.table for run in runs], label=method, color=colours[method], ls=line)
+
+
+def _draw_curve(axes: Axes, grid: NDArray[np.float64], tables: Sequence[CertificateTable], **style: Any) -> None:
+    """The envelope of the tables, down to 0; of one table its own curve."""
+    accuracy = envelope(tables, grid).accuracy
+    end = int(np.count_nonzero(accuracy)) + 1
+    axes.step(grid[:end], accuracy[:end], where="pre", **style)
+
+
+def _finish_curves(panels: Sequence[Axes], grid: NDArray[np.float64], norm: int) -> None:
+    for axes in panels:
+        axes.set(xlim=(0, grid[-1]), ylim=(0, 1), xlabel=f"{_norm_symbol(norm)} radius {_UNIT}")
+        axes.grid()
+    panels[0].set_ylabel("certified accuracy")
+
+
+def _norm_symbol(norm: int) -> str:
+    return rf"$\ell_{norm}$"
+
+
+def _title(run: Run) -> str:
+    sigma = initial_sigma(run)
+    return method_of(run) if sigma is None else rf"{method_of(run)}, $\sigma_0 = {sigma:g}$"
+
+
+def _shade(colour: str, strength: float) -> tuple[float, float, float]:
+    """The colour mixed with white."""
+    red, green, blue = (1 - strength * (1 - part) for part in to_rgb(colour))
+    return red, green, blue
+
+
+def _bins(sigma: NDArray[np.float64]) -> NDArray[np.float64]:
+    low, high = float(sigma.min()), float(sigma.max())
+    return np.linspace(low, high if high > low else low + 1e-3, _BINS + 1)
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def _draw_image(axes: Axes, image: NDArray[np.floating[Any]]) -> None:
+    axes.imshow(image.transpose(1, 2, 0).squeeze().clip(0, 1), cmap="gray_r", vmin=0, vmax=1)
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+
+
+def _extreme_rows(run: Run, baseline: Run | None) -> list[tuple[int, str]]:
+    """Rows of correct answers with the largest and the smallest sigma*, and with the largest gain; each once."""
+    table = run.table
+    right = np.flatnonzero(table.is_correct)
+    by_sigma = right[np.argsort(table.sigma[right], kind="stable")]
+    order = [(by_sigma[::-1], "largest $\\sigma^\\ast$"), (by_sigma, "smallest $\\sigma^\\ast$")]
+    if baseline is not None:
+        ours, theirs = common_inputs(table, baseline.table)
+        gain = dict(zip(ours.idx.tolist(), (counted_radii(ours) - counted_radii(theirs)).tolist(), strict=True))
+        by_gain = sorted(right.tolist(), key=lambda row: -gain.get(int(table.idx[row]), -inf))
+        order.append((np.array(by_gain), "largest gain"))
+    chosen: dict[int, str] = {}
+    for rows, why in order:
+        for row in [int(row) for row in rows if int(row) not in chosen][:_OF_EACH]:
+            chosen[row] = why
+    return list(chosen.items())

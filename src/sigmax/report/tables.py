@@ -1,7 +1,29 @@
 """A table of results: cells as text, with the best ones marked, for every format alike."""
 
+import csv
+import io
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
+
+# What a table says in words and a paper sets in symbols.
+_SYMBOLS = (
+    (re.compile(r"\bsigma0\b"), r"$\\sigma_0$"),
+    (re.compile(r"\bsigma\*"), r"$\\sigma^*$"),
+    (re.compile(r"(?<!\\)\bsigma\b"), r"$\\sigma$"),
+    (re.compile(r"\bl([12])\b"), r"$\\ell_\1$"),
+    (re.compile(r"\b([Kn]) = "), r"$\1$ = "),
+    (re.compile(r"^-$"), "--"),
+    (re.compile(r"(^|[ (])-(?=\d)"), r"\1$-$"),
+    (re.compile("<"), "$<$"),
+)
+_SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+_NUMBER = re.compile(r"<?[-+]?[\d,.]+( [\[(].*)?|-")
 
 
 @final
@@ -14,8 +36,75 @@ class ResultTable:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     best: frozenset[tuple[int, int]] = field(default=frozenset())  # (row, column) of the cells to stress
+    # The same for programs, at full precision; empty: the cells as they are.
+    records: tuple[Mapping[str, object], ...] = ()
 
     def __post_init__(self) -> None:
         widths = {len(row) for row in (self.header, *self.rows)}
         if len(widths) != 1:
             raise ValueError(f"expected {len(self.header)} cells in every row, got {sorted(widths)}")
+
+    @property
+    def is_numeric(self) -> tuple[bool, ...]:
+        """Of each column whether it holds numbers, which are set to the right."""
+        return tuple(all(_NUMBER.fullmatch(row[i]) for row in self.rows) for i in range(len(self.header)))
+
+
+def to_markdown(table: ResultTable) -> str:
+    """The table for people who read plain text, the best in bold."""
+
+    def line(cells: tuple[str, ...]) -> str:
+        return "| " + " | ".join(cells) + " |\n"
+
+    rules = tuple("---:" if is_numeric else "---" for is_numeric in table.is_numeric)
+    rows = (
+        tuple(f"**{_plain(cell)}**" if (i, j) in table.best else _plain(cell) for j, cell in enumerate(row))
+        for i, row in enumerate(table.rows)
+    )
+    return line(tuple(map(_plain, table.header))) + line(rules) + "".join(map(line, rows))
+
+
+def _plain(cell: str) -> str:
+    """A bar would end the cell, and a star begin to stress."""
+    return cell.replace("|", "\\|").replace("*", "\\*")
+
+
+def to_latex(table: ResultTable) -> str:
+    """The table for papers: booktabs, the best in bold."""
+    columns = "".join("r" if is_numeric else "l" for is_numeric in table.is_numeric)
+    rows = (
+        [rf"\textbf{{{_typeset(cell)}}}" if (i, j) in table.best else _typeset(cell) for j, cell in enumerate(row)]
+        for i, row in enumerate(table.rows)
+    )
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}[t]",
+        r"  \centering",
+        rf"  \caption{{{_typeset(table.caption)}}}",
+        rf"  \label{{tab:{table.name}}}",
+        rf"  \begin{{tabular}}{{{columns}}}",
+        r"    \toprule",
+        "    " + " & ".join(map(_typeset, table.header)) + r" \\",
+        r"    \midrule",
+        *("    " + " & ".join(row) + r" \\" for row in rows),
+        r"    \bottomrule",
+        r"  \end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _typeset(text: str) -> str:
+    text = "".join(_SPECIAL.get(character, character) for character in text)
+    for pattern, symbol in _SYMBOLS:
+        text = pattern.sub(symbol, text)
+    return text
+
+
+def to_csv(table: ResultTable) -> str:
+    """The table for programs: numbers at full precision."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.records[0] if table.records else table.header)
+    writer.writerows([record.values() for record in table.records] if table.records else table.rows)
+    return text.getvalue()

@@ -1,0 +1,105 @@
+"""`sigmax report`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sigmax.cli.console import log_console, out_console, say
+from sigmax.cli.options import JsonOption, parse_radii
+from sigmax.errors import DataError, InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sigmax.data import ImageSource
+    from sigmax.records import Run
+
+
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders, folders of runs, or certificate tables, also of others.")
+    ],
+    out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report"),
+    title: Annotated[str, typer.Option(help="Of the report.")] = "Certified robustness",
+    data: Annotated[
+        str | None,
+        typer.Option(help="The data set, for pictures, spelt as for certify; by default what the runs say."),
+    ] = None,
+    radii: Annotated[
+        str | None, typer.Option(help="Radii, such as 0,0.25,0.5; by default up to the largest certified.")
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            help="The run that per-input runs are compared with, input by input; by default the fixed-sigma run of "
+            "the same model and sigma."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write tables (Markdown, LaTeX, CSV) and figures (PNG, PDF) of runs, and compare them input by input.
+
+    Examples:
+    `sigmax report runs --out report`
+
+    `sigmax report runs/fixed runs/per-input --data cifar10 --radii 0,0.25,0.5,0.75,1`
+
+    `sigmax report cohen-0.50.tsv qcrs.tsv --baseline cohen-0.50.tsv`
+    """
+    from sigmax.report.grouping import is_per_input, read_runs
+    from sigmax.report.report import compose_report
+
+    wanted = None if radii is None else parse_radii("--radii", radii)
+    places = [] if baseline is None else list(read_runs([baseline]))
+    if len(places) > 1:
+        raise InvalidInputError(f"expected one run as --baseline, got {len(places)} in {baseline}")
+    read = read_runs([*runs, *places])
+    made = compose_report(
+        list(read.values()),
+        title=title,
+        source=_source(data, list(read.values())),
+        radii=wanted,
+        baseline=read[places[0]] if places else None,
+    )
+    opened = made.write(out)
+    paired = {pair.run.name: pair.baseline.name for pair in made.pairs}
+    for run in made.runs:
+        if is_per_input(run) and run.name not in paired:
+            _note(f"{run.name}: no fixed-sigma run of its model and sigma to compare with; name one by --baseline")
+    if as_json:
+        written = {
+            "report": str(opened),
+            "runs": [run.name for run in made.runs],
+            "pairs": paired,
+            "tables": [table.name for table in made.tables],
+            "figures": [drawing.name for drawing in made.figures],
+        }
+        out_console.print_json(json.dumps(written))
+        return
+    say(f"report:  {opened}")
+    say(f"tables:  {len(made.tables)} in {out / 'tables'}, as Markdown, LaTeX and CSV")
+    say(f"figures: {len(made.figures)} in {out / 'figures'}, as PNG and PDF")
+
+
+def _source(data: str | None, runs: "Sequence[Run]") -> "ImageSource | None":
+    """The data set that was asked for, else the one that the runs name, if it is there and is still the same."""
+    from sigmax.data import load_source
+    from sigmax.report.report import fits
+
+    if data is not None:
+        return load_source(data)
+    named = next((said for run in runs if (said := run.note("data"))), None)
+    if named is None:
+        return None
+    try:
+        source = load_source(named)
+    except DataError as error:
+        _note(f"no pictures: {error}")
+        return None
+    return source if any(fits(source, run) for run in runs) else None
+
+
+def _note(line: str) -> None:
+    log_console.print(f"note: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)

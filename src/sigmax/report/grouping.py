@@ -1,0 +1,218 @@
+"""Which runs belong together: over the same inputs, by one method, and against which baseline."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Any, TypeVar, final
+
+import numpy as np
+
+from sigmax.errors import InvalidInputError, RecordError
+from sigmax.records import NOTES, TABLE, Run, read_run
+from sigmax.report.metrics import average_certified_radius, common_inputs
+
+FIXED, PER_INPUT = "fixed sigma", "per-input sigma"
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def read_runs(paths: Sequence[Path]) -> dict[Path, Run]:
+    """Read runs and logs, each by its place; a folder that is no run stands for the runs or else the logs in it.
+
+    Runs whose folders have the same name are named by as much of their paths as tells them apart.
+    """
+    runs = {place: read_run(place) for path in paths for place in _places(path)}
+    if len({run.name for run in runs.values()}) == len(runs):
+        return runs
+    root = os.path.commonpath([place.parent for place in runs])
+    return {place: _named(run, place.relative_to(root).as_posix()) for place, run in runs.items()}
+
+
+def _places(path: Path) -> list[Path]:
+    path = path.resolve()
+    if path.name == TABLE:
+        return [path.parent]
+    if not path.is_dir() or (path / TABLE).exists():
+        return [path]
+    found = sorted(table.parent for table in path.rglob(TABLE)) or sorted(path.glob("*.tsv"))
+    if not found:
+        raise RecordError(f"expected a run folder, a folder of runs or a table, got {path} without any")
+    return found
+
+
+def _named(run: Run, name: str) -> Run:
+    return replace(run, table=replace(run.table, name=name))
+
+
+def with_distinct_names(runs: Sequence[Run]) -> list[Run]:
+    """The runs, those of a name that came before with a number."""
+    seen: dict[str, int] = {}
+    named = []
+    for run in runs:
+        seen[run.name] = seen.get(run.name, 0) + 1
+        named.append(run if seen[run.name] == 1 else _named(run, f"{run.name} ({seen[run.name]})"))
+    return named
+
+
+def search_of(run: Run) -> dict[str, Any]:
+    """The settings of its search; empty where the record does not say."""
+    said = run.config.get("search")
+    return said if isinstance(said, dict) else {}
+
+
+def slug(name: str) -> str:
+    """The name as part of a file's name."""
+    return re.sub(r"[^\w.-]+", "-", name)
+
+
+def is_per_input(run: Run) -> bool:
+    """Whether sigma was chosen for each input: as its search says, else as its sigmas tell."""
+    if kind := search_of(run).get("kind"):
+        return bool(kind != "FixedSigma")
+    known = run.table.sigma[np.isfinite(run.table.sigma)]
+    return len(np.unique(known)) > 1
+
+
+def method_of(run: Run) -> str:
+    """The method it belongs to: as its notes say, else by how sigma was chosen."""
+    return run.note("method") or (PER_INPUT if is_per_input(run) else FIXED)
+
+
+def initial_sigma(run: Run) -> float | None:
+    """sigma0: where its search started, or the one sigma of all inputs; None where the record does not say."""
+    if "initial" in search_of(run):
+        return float(search_of(run)["initial"])
+    sigmas = np.unique(run.table.sigma)
+    return float(sigmas[0]) if len(sigmas) == 1 and np.isfinite(sigmas[0]) else None
+
+
+def upper_bound(run: Run) -> float | None:
+    """The largest sigma that its search may take; None where there is none, or the record does not say."""
+    search = search_of(run)
+    if search.get("kind") == "GridSearch":
+        return float(search["upper"])
+    if "bounds" not in search:
+        return None
+    upper = 2 * float(search["initial"]) if search["bounds"] is None else float(search["bounds"][1])
+    return upper if upper < inf else None
+
+
+def group_by(runs: Sequence[Run], key: Callable[[Run], _Key]) -> dict[_Key, list[Run]]:
+    """The runs by a key of theirs, in order of appearance."""
+    groups: dict[_Key, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Runs over the same inputs in one norm: only these share a table of the best and an envelope."""
+
+    name: str  # tells its files from those of others; empty where there are no others
+    title: str
+    runs: tuple[Run, ...]
+
+    def file(self, kind: str) -> str:
+        """The name of its table or figure of this kind."""
+        return f"{kind}-{self.name}" if self.name else kind
+
+    @property
+    def methods(self) -> dict[str, list[Run]]:
+        """The runs of each method."""
+        return group_by(self.runs, method_of)
+
+
+def sections(runs: Sequence[Run]) -> list[Section]:
+    """The runs by their inputs and norm."""
+    groups = list(group_by(runs, _inputs_of).values())
+    found: list[Section] = []
+    for group in groups:
+        table = group[0].table
+        data = next((said for run in group if (said := run.note("data"))), "data not recorded").partition(":")[0]
+        name = slug(f"{data}-l{table.norm}")
+        same = sum(section.name.startswith(name) for section in found)
+        found.append(
+            Section(
+                name="" if len(groups) == 1 else f"{name}-{same + 1}" if same else name,
+                title=f"{data}, {len(table):,} inputs, l{table.norm}",
+                runs=tuple(group),
+            )
+        )
+    return found
+
+
+def _inputs_of(run: Run) -> tuple[int, str | None, bytes]:
+    order = np.argsort(run.table.idx, kind="stable")
+    rows = np.stack([run.table.idx[order], run.table.label[order]])
+    return run.table.norm, run.config.get("data"), rows.tobytes()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A run with per-input sigma and the run with one sigma that it is measured against."""
+
+    run: Run
+    baseline: Run
+
+
+def pairs(runs: Sequence[Run], *, named: Run | None = None) -> list[Pair]:
+    """Each per-input run with the one that was named, else with the fixed-sigma run of its model at its sigma0.
+
+    A run without such a baseline is in no pair; nor is one that shares no input with the baseline.
+    """
+    found = []
+    for run in runs:
+        baselines = [other for other in runs if _is_baseline(other, run)]
+        if named is not None:
+            baselines.insert(0, named)
+        comparable = [other for other in baselines if other is not run and _is_comparable(run, other)]
+        if is_per_input(run) and comparable:
+            found.append(Pair(run=run, baseline=comparable[0]))
+    return found
+
+
+def _is_baseline(other: Run, run: Run) -> bool:
+    if is_per_input(other) or initial_sigma(run) != initial_sigma(other):
+        return False
+    if "fingerprint" in run.config and "fingerprint" in other.config:
+        return bool(run.config["fingerprint"] == other.config["fingerprint"])
+    return run.note("model") is not None and run.note("model") == other.note("model")
+
+
+def _is_comparable(run: Run, other: Run) -> bool:
+    try:
+        common_inputs(run.table, other.table)
+    except InvalidInputError:
+        return False
+    return True
+
+
+def telling_runs(runs: Sequence[Run]) -> list[Run]:
+    """Of each method at each sigma0 the per-input run with the largest ACR: what figures show."""
+    groups = group_by([run for run in runs if is_per_input(run)], lambda run: (method_of(run), initial_sigma(run)))
+    return [max(group, key=lambda run: average_certified_radius(run.table)) for group in groups.values()]
+
+
+def by_steps(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs that differ in the steps K of their search only, each series by K."""
+    stepped = [run for run in runs if "steps" in search_of(run)]
+    series = group_by(stepped, _all_but_steps).values()
+    ordered = [sorted(group, key=steps_of) for group in series]
+    return [group for group in ordered if steps_of(group[0]) < steps_of(group[-1])]
+
+
+def steps_of(run: Run) -> int:
+    """K, the steps of its search."""
+    return int(search_of(run)["steps"])
+
+
+def _all_but_steps(run: Run) -> str:
+    search = {key: value for key, value in search_of(run).items() if key != "steps"}
+    rest = {key: value for key, value in run.config.items() if key not in (NOTES, "memory")}
+    return json.dumps(rest | {"search": search}, sort_keys=True)

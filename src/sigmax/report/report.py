@@ -1,0 +1,253 @@
+"""A report on runs: tables, figures and settings in one folder, from records only."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from sigmax.data import ImageSource
+from sigmax.errors import InvalidInputError, RecordError
+from sigmax.files import write_atomically
+from sigmax.records import Run
+from sigmax.report.figures import (
+    draw_accuracy,
+    draw_gains,
+    draw_pictures,
+    draw_runtime,
+    draw_sigmas,
+    draw_steps,
+    render,
+)
+from sigmax.report.grouping import Pair, Section, by_steps, pairs, sections, slug, telling_runs, with_distinct_names
+from sigmax.report.metrics import common_radii
+from sigmax.report.results import (
+    accuracy_table,
+    best_table,
+    chosen_table,
+    comparison_table,
+    gain_table,
+    has_times,
+    overview_table,
+    runtime_table,
+    scope,
+    settings_table,
+)
+from sigmax.report.tables import ResultTable, to_csv, to_latex, to_markdown
+
+TEXT, TITLE = "report.md", "Certified robustness"
+_FORMATS = {"md": to_markdown, "tex": to_latex, "csv": to_csv}
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultFigure:
+    """A figure with what its caption must say."""
+
+    name: str  # of its files
+    caption: str
+    figure: Figure
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All of a report, before it is written."""
+
+    title: str
+    notes: tuple[str, ...]
+    runs: tuple[Run, ...]
+    pairs: tuple[Pair, ...]
+    source: ImageSource | None
+    tables: tuple[ResultTable, ...]
+    figures: tuple[ResultFigure, ...]
+    text: str  # Markdown, with links to the figures
+
+    def write(self, out: Path) -> Path:
+        """Write it into a folder, every file whole or not at all; return the path to open first."""
+        files = {
+            f"tables/{table.name}.{suffix}": convert(table).encode()
+            for table in self.tables
+            for suffix, convert in _FORMATS.items()
+        }
+        for drawing in self.figures:
+            for suffix, content in render(drawing.figure).items():
+                files[f"figures/{drawing.name}.{suffix}"] = content
+        try:
+            for name, content in (files | {TEXT: self.text.encode()}).items():
+                write_atomically(out / name, content)
+        except OSError as error:
+            raise RecordError(f"expected to write the report into {out}, got: {error}") from error
+        return out / TEXT
+
+
+def write_report(
+    runs: Sequence[Run],
+    out: Path,
+    *,
+    title: str = TITLE,
+    source: ImageSource | None = None,
+    tables: Sequence[ResultTable] = (),
+    notes: Sequence[str] = (),
+    radii: Sequence[float] | None = None,
+    baseline: Run | None = None,
+) -> Path:
+    """Write tables, figures and the settings of every run into the folder `out`; return the path to open first.
+
+    Args:
+        runs: What to report on. Only runs over the same inputs in the same norm share a table of the best.
+        out: The folder.
+        title: Of the report.
+        source: The data set of the runs, for pictures.
+        tables: Further tables, such as the numbers of a paper beside ours.
+        notes: Paragraphs at the top, such as what was scaled down.
+        radii: Where certified accuracy is reported; by default the usual radii up to the largest certified.
+        baseline: The run that per-input runs are measured against; by default the fixed-sigma run of their model.
+    """
+    report = compose_report(
+        runs, title=title, source=source, tables=tables, notes=notes, radii=radii, baseline=baseline
+    )
+    return report.write(out)
+
+
+def compose_report(
+    runs: Sequence[Run],
+    *,
+    title: str = TITLE,
+    source: ImageSource | None = None,
+    tables: Sequence[ResultTable] = (),
+    notes: Sequence[str] = (),
+    radii: Sequence[float] | None = None,
+    baseline: Run | None = None,
+) -> Report:
+    """Compute a report without writing anything; see `write_report`."""
+    runs = with_distinct_names(runs)
+    _check_runs(runs, source)
+    found = pairs(runs, named=baseline)
+    results: list[ResultTable] = []
+    figures: list[ResultFigure] = []
+    blocks = [f"# {title}", *notes]
+    for section in sections(runs):
+        own = [pair for pair in found if any(pair.run is run for run in section.runs)]
+        part, drawn = _tables(section, own, radii), _figures(section, own, source)
+        blocks += [f"## {section.title}", *map(_table_text, part), *map(_figure_text, drawn)]
+        results += part
+        figures += drawn
+    if tables:
+        blocks += ["## Further tables", *map(_table_text, tables)]
+    settings = settings_table(runs)
+    blocks += ["## Settings", _table_text(settings)]
+    return Report(
+        title=title,
+        notes=tuple(notes),
+        runs=tuple(runs),
+        pairs=tuple(found),
+        source=source,
+        tables=(*results, *tables, settings),
+        figures=tuple(figures),
+        text="\n\n".join(blocks) + "\n",
+    )
+
+
+def _table_text(table: ResultTable) -> str:
+    return f"{table.caption}\n\n{to_markdown(table).rstrip()}"
+
+
+def _figure_text(drawing: ResultFigure) -> str:
+    return f"![{drawing.name}](figures/{drawing.name}.png)\n\n{drawing.caption}"
+
+
+def fits(source: ImageSource, run: Run) -> bool:
+    """Whether the run was made from this data set, as far as its record tells."""
+    if "data" in run.config:
+        return bool(run.config["data"] == source.digest())
+    idx = run.table.idx
+    return bool(idx.max(initial=0) < len(source) and np.array_equal(source.labels[idx], run.table.label))
+
+
+def _check_runs(runs: Sequence[Run], source: ImageSource | None) -> None:
+    if not runs:
+        raise InvalidInputError("expected at least one run, got none")
+    for run in runs:
+        if not len(run.table):
+            raise InvalidInputError(f"expected certificates to report on, got an empty table {run.name}")
+    if source is not None and not any(fits(source, run) for run in runs):
+        raise InvalidInputError(f"expected the data set of the runs, got {source.name}, whose labels or images differ")
+
+
+def _tables(section: Section, found: Sequence[Pair], radii: Sequence[float] | None) -> list[ResultTable]:
+    at = radii or common_radii([run.table for run in section.runs])
+    tables = [overview_table(section), accuracy_table(section, at)]
+    if len(section.runs) > 1:
+        tables.append(best_table(section, at))
+    if len(section.runs) > len(section.methods):
+        tables.append(chosen_table(section, at))
+    if found:
+        tables += [comparison_table(section, found), gain_table(section, found, at)]
+    if any(map(has_times, section.runs)):
+        tables.append(runtime_table(section))
+    return tables
+
+
+def _figures(section: Section, found: Sequence[Pair], source: ImageSource | None) -> list[ResultFigure]:
+    said = scope(section.runs)
+    figures = [
+        ResultFigure(
+            name=section.file("accuracy"),
+            caption=f"Certified accuracy by radius, the best run of each method at each sigma0 and over all: {said}.",
+            figure=draw_accuracy(section),
+        )
+    ]
+    if series := by_steps(section.runs):
+        figures.append(
+            ResultFigure(
+                name=section.file("steps"),
+                caption=f"Certified accuracy by radius as the steps K of the search grow: {scope([*chain(*series)])}.",
+                figure=draw_steps(series),
+            )
+        )
+    telling = [run for run in telling_runs(section.runs) if np.isfinite(run.table.sigma).all()]
+    names = {run.name for run in telling}
+    shown = [pair for pair in found if pair.run.name in names]
+    if telling:
+        figures.append(
+            ResultFigure(
+                name=section.file("sigma"),
+                caption="sigma* over the inputs, with those whose radius grew over the baseline, of the best run of "
+                f"each method and sigma0: {scope(telling)}.",
+                figure=draw_sigmas(telling, shown),
+            )
+        )
+    if shown:
+        figures.append(
+            ResultFigure(
+                name=section.file("gain"),
+                caption="Radius gained by each input over the baseline, wrong answers counting as 0: "
+                f"{scope([pair.run for pair in shown])}.",
+                figure=draw_gains(shown),
+            )
+        )
+    if any(map(has_times, section.runs)):
+        figures.append(
+            ResultFigure(
+                name=section.file("runtime"),
+                caption=f"Time per input, and in all: {said}.",
+                figure=draw_runtime(section.runs),
+            )
+        )
+    if source is not None and source.shape[0] in (1, 3):
+        baselines = {pair.run.name: pair.baseline for pair in shown}
+        figures += [
+            ResultFigure(
+                name=f"pictures-{slug(run.name)}",
+                caption=f"Inputs of {run.name} that are answered correctly: clean, under noise at sigma0 and at "
+                f"sigma*: {scope([run])}.",
+                figure=draw_pictures(run, source, baseline=baselines.get(run.name)),
+            )
+            for run in telling
+            if run.table.is_correct.any() and fits(source, run)
+        ]
+    return figures

@@ -1,0 +1,301 @@
+"""The tables of a report, from runs. Cells are rounded for people, records are exact."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sigmax.records import Run
+from sigmax.report.grouping import Pair, Section, initial_sigma, method_of, search_of, upper_bound
+from sigmax.report.metrics import (
+    CONFIDENCE,
+    accuracy_interval,
+    acr_interval,
+    average_certified_radius,
+    certified_accuracy,
+    compare_tables,
+    envelope,
+    kind_of_answers,
+    summarise,
+)
+from sigmax.report.tables import ResultTable
+from sigmax.rounding import format_nearest
+
+UNKNOWN = "-"  # the record does not say
+_PERCENT = f"{100 * CONFIDENCE:g} %"
+
+
+def overview_table(section: Section) -> ResultTable:
+    """Each run in a line: accuracy and ACR with intervals, ACR without inputs at the bound, abstentions."""
+    rows, records = [], []
+    for run in section.runs:
+        summary = summarise(run.name, run.table, [0.0], upper=upper_bound(run))
+        accuracy, acr = accuracy_interval(run.table, 0.0), acr_interval(run.table)
+        inside = None if summary.acr_inside is None else f"{format_nearest(summary.acr_inside)} ({summary.at_bound})"
+        rows.append(
+            (
+                *(run.name, method_of(run), _shown(initial_sigma(run)), summary.answers),
+                _with_interval(summary.accuracy[0], accuracy),
+                _with_interval(summary.acr, acr),
+                inside or UNKNOWN,
+                format_nearest(summary.abstained),
+            )
+        )
+        records.append(
+            {
+                "run": run.name,
+                "method": method_of(run),
+                "sigma0": initial_sigma(run),
+                "answers": summary.answers,
+                "inputs": summary.inputs,
+                "n": samples_of(run),
+                "accuracy": summary.accuracy[0],
+                "accuracy_low": accuracy[0],
+                "accuracy_high": accuracy[1],
+                "acr": summary.acr,
+                "acr_low": acr[0],
+                "acr_high": acr[1],
+                "at_bound": inside and summary.at_bound,
+                "acr_inside": summary.acr_inside,
+                "abstained": summary.abstained,
+            }
+        )
+    return ResultTable(
+        name=section.file("overview"),
+        caption=f"Accuracy on clean inputs, average certified radius (ACR) and abstentions: {scope(section.runs)}. "
+        f"In brackets {_PERCENT} intervals over inputs: exact binomial for accuracy, bootstrap for ACR. The inner ACR "
+        "leaves out the inputs, counted in brackets, whose sigma is at the upper bound of its search.",
+        header=("run", "method", "sigma0", "answers", "accuracy", "ACR", "inner ACR", "abstained"),
+        rows=tuple(rows),
+        best=_best(np.array([[run_acr(run)] for run in section.runs]), first=5),
+        records=tuple(records),
+    )
+
+
+def accuracy_table(section: Section, radii: Sequence[float]) -> ResultTable:
+    """Certified accuracy of each run at each radius."""
+    curves = np.array([[*certified_accuracy(run.table, radii), run_acr(run)] for run in section.runs])  # runs radii+1
+    names = [f"{radius:g}" for radius in radii]
+    return ResultTable(
+        name=section.file("accuracy"),
+        caption=f"Certified accuracy at each l{_norm(section)} radius, and ACR: {scope(section.runs)}.",
+        header=("run", *names, "ACR"),
+        rows=tuple(
+            (run.name, *map(format_nearest, row)) for run, row in zip(section.runs, curves.tolist(), strict=True)
+        ),
+        best=_best(curves, first=1),
+        records=tuple(
+            {"run": run.name, **dict(zip([*names, "acr"], row, strict=True))}
+            for run, row in zip(section.runs, curves.tolist(), strict=True)
+        ),
+    )
+
+
+def best_table(section: Section, radii: Sequence[float]) -> ResultTable:
+    """The best certified accuracy of each method at each radius over its runs, as the paper's tables."""
+    curves, records = [], []
+    for method, runs in section.methods.items():
+        found = envelope([run.table for run in runs], radii)
+        by_acr = max(runs, key=run_acr)
+        curves.append([*found.accuracy.tolist(), run_acr(by_acr)])
+        for radius, accuracy, place in zip(radii, found.accuracy.tolist(), found.best, strict=True):
+            low, high = accuracy_interval(runs[place].table, radius)
+            records.append(_record(method, "certified accuracy", radius, accuracy, low, high, runs[place]))
+        records.append(_record(method, "ACR", None, run_acr(by_acr), *acr_interval(by_acr.table), by_acr))
+    return ResultTable(
+        name=section.file("best"),
+        caption=f"Best certified accuracy of each method at each l{_norm(section)} radius, and best ACR, over its runs "
+        f"(sigma0 and K are chosen for each radius on the same inputs): {scope(section.runs)}.",
+        header=("method", "runs", *(f"{radius:g}" for radius in radii), "ACR"),
+        rows=tuple(
+            (method, str(len(runs)), *map(format_nearest, row))
+            for (method, runs), row in zip(section.methods.items(), curves, strict=True)
+        ),
+        best=_best(np.array(curves), first=2),
+        records=tuple(records),
+    )
+
+
+def chosen_table(section: Section, radii: Sequence[float]) -> ResultTable:
+    """Which run of a method is its best at which radii."""
+    rows = []
+    for method, runs in section.methods.items():
+        found = envelope([run.table for run in runs], radii)
+        by_acr = max(runs, key=run_acr)
+        for place, run in enumerate(runs):
+            at = [f"{radius:g}" for radius, best in zip(radii, found.best, strict=True) if best == place]
+            if at or run is by_acr:
+                rows.append((method, run.name, ", ".join([*at, *(["ACR"] if run is by_acr else [])])))
+    return ResultTable(
+        name=section.file("chosen"),
+        caption=f"The runs behind the best of each method, and the radii at which they are (the first of equals): "
+        f"{scope(section.runs)}.",
+        header=("method", "run", "best at"),
+        rows=tuple(rows),
+    )
+
+
+def comparison_table(section: Section, pairs: Sequence[Pair]) -> ResultTable:
+    """Each per-input run against its baseline: how many inputs gained and lost, by how much, with an exact test."""
+    found = [compare_tables(pair.run.table, pair.baseline.table) for pair in pairs]
+    left_out = sum(comparison.left_out for comparison in found)
+    return ResultTable(
+        name=section.file("comparison"),
+        caption="Radius of each input against the same input in the baseline, wrong answers counting as 0: "
+        f"{scope([pair.run for pair in pairs])}. p is of the exact sign test, two-sided. "
+        + (f"Inputs that only one run of a pair has are left out ({left_out:,})." if left_out else ""),
+        header=("run", "baseline", "inputs", "gained", "lost", "equal", "mean gain", "p"),
+        rows=tuple(
+            (
+                *(pair.run.name, pair.baseline.name),
+                *(f"{count:,}" for count in (c.inputs, c.gained, c.lost, c.equal)),
+                *(_signed(c.mean_gain), format_p(c.p_value)),
+            )
+            for pair, c in zip(pairs, found, strict=True)
+        ),
+        records=tuple(
+            {"run": pair.run.name, "baseline": pair.baseline.name, **{k: v for k, v in asdict(c).items() if k != "at"}}
+            for pair, c in zip(pairs, found, strict=True)
+        ),
+    )
+
+
+def gain_table(section: Section, pairs: Sequence[Pair], radii: Sequence[float]) -> ResultTable:
+    """Certified accuracy gained over the baseline at each radius, with an exact test of each."""
+    found = [compare_tables(pair.run.table, pair.baseline.table, radii) for pair in pairs]
+    return ResultTable(
+        name=section.file("gain"),
+        caption=f"Certified accuracy gained over the baseline at each l{_norm(section)} radius, with p of the exact "
+        f"McNemar test, two-sided, in brackets: {scope([pair.run for pair in pairs])}.",
+        header=("run", "baseline", *(f"{radius:g}" for radius in radii)),
+        rows=tuple(
+            (
+                *(pair.run.name, pair.baseline.name),
+                *(f"{_signed(at.accuracy - at.baseline)} ({format_p(at.p_value)})" for at in comparison.at),
+            )
+            for pair, comparison in zip(pairs, found, strict=True)
+        ),
+        records=tuple(
+            {"run": pair.run.name, "baseline": pair.baseline.name, **asdict(at)}
+            for pair, comparison in zip(pairs, found, strict=True)
+            for at in comparison.at
+        ),
+    )
+
+
+def runtime_table(section: Section) -> ResultTable:
+    """Seconds per input and in all, of the runs whose records say so."""
+    timed = [run for run in section.runs if has_times(run)]
+    return ResultTable(
+        name=section.file("runtime"),
+        caption=f"Seconds per input as recorded, and in all: {scope(timed)}. Where inputs are searched in groups, the "
+        "time of a group is on its first input: the mean tells more than the median.",
+        header=("run", "median", "mean", "total"),
+        rows=tuple(
+            (run.name, *(format_nearest(value, 2) for value in (np.median(s), s.mean())), f"{s.sum():,.0f}")
+            for run in timed
+            for s in [run.table.seconds]
+        ),
+        records=tuple(
+            {"run": run.name, "median": float(np.median(s)), "mean": float(s.mean()), "total": float(s.sum())}
+            for run in timed
+            for s in [run.table.seconds]
+        ),
+    )
+
+
+def settings_table(runs: Sequence[Run]) -> ResultTable:
+    """What every run was made with."""
+    header = ("run", "model", "data", "search", "sigma0", "n0", "n", "alpha", "seed", "inputs", "norm", "answers")
+    return ResultTable(
+        name="settings",
+        caption=f"The settings of every run ({UNKNOWN}: its record does not say); each has its own inputs, n and kind "
+        "of certificate, point or settled.",
+        header=header,
+        rows=tuple(
+            (
+                *(run.name, run.note("model") or UNKNOWN, run.note("data") or UNKNOWN, _search(run)),
+                *(_shown(initial_sigma(run)), _shown(run.config.get("n0")), _shown(samples_of(run))),
+                *(_shown(run.config.get("alpha")), _shown(run.config.get("seed"))),
+                *(f"{len(run.table):,}", f"l{run.table.norm}", kind_of_answers(run.table)),
+            )
+            for run in runs
+        ),
+    )
+
+
+def run_acr(run: Run) -> float:
+    """ACR of a run."""
+    return average_certified_radius(run.table)
+
+
+def has_times(run: Run) -> bool:
+    """Whether its record says how long every input took."""
+    return bool(np.isfinite(run.table.seconds).all())
+
+
+def samples_of(run: Run) -> int | None:
+    """n, the most samples that an input got; None where the record does not say."""
+    return int(run.config.get("n") or run.table.samples.max(initial=0)) or None
+
+
+def scope(runs: Sequence[Run]) -> str:
+    """What a caption must say of its runs: how many inputs, which n, which kind of certificate."""
+    inputs = sorted({len(run.table) for run in runs})
+    samples = sorted({samples_of(run) or 0 for run in runs})
+    kinds = sorted({kind_of_answers(run.table) for run in runs})
+    ns = " or ".join(f"{n:,}" if n else "not recorded" for n in samples)
+    return f"{' or '.join(f'{n:,}' for n in inputs)} inputs, n = {ns}, {' and '.join(kinds)} certificates"
+
+
+def format_p(p: float) -> str:
+    """A p-value with three decimals."""
+    return "<0.001" if p < 0.001 else format_nearest(p)
+
+
+def _search(run: Run) -> str:
+    """The search in words: its kind and what it was set to."""
+    said = search_of(run)
+    own = {key: value for key, value in said.items() if key not in ("kind", "initial") and value is not None}
+    return f"{said['kind']}({', '.join(f'{key}={value}' for key, value in own.items())})" if said else UNKNOWN
+
+
+def _norm(section: Section) -> int:
+    return section.runs[0].table.norm
+
+
+def _record(
+    method: str, measure: str, radius: float | None, value: float, low: float, high: float, run: Run
+) -> dict[str, object]:
+    return {
+        "method": method,
+        "measure": measure,
+        "radius": radius,
+        "value": value,
+        "low": low,
+        "high": high,
+        "run": run.name,
+    }
+
+
+def _best(values: NDArray[np.float64], *, first: int) -> frozenset[tuple[int, int]]:
+    """The cells with the largest value of their column, where there is a choice and something to praise."""
+    if len(values) < 2:
+        return frozenset()
+    is_best = (values == values.max(axis=0)) & (values > 0)
+    return frozenset((int(row), int(column) + first) for row, column in np.argwhere(is_best))
+
+
+def _with_interval(value: float, interval: tuple[float, float]) -> str:
+    low, high = map(format_nearest, interval)
+    return f"{format_nearest(value)} [{low}, {high}]"
+
+
+def _signed(value: float) -> str:
+    shown = format_nearest(abs(value))
+    return f"{'-' if value < 0 else '+'}{shown}" if float(shown) else shown
+
+
+def _shown(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:,}" if isinstance(value, int) else f"{value:g}"

@@ -1,0 +1,108 @@
+"""Metrics for loops of your own: fed with certificates as they come, asked at any time, merged across workers."""
+
+from collections.abc import Sequence
+from typing import Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sigmax.certificate import PointCertificate, SettledCertificate
+from sigmax.errors import InvalidInputError
+from sigmax.records import ABSTAIN, CertificateTable
+from sigmax.report.metrics import count_certified, counted_radii
+
+Certificates = Sequence[PointCertificate | SettledCertificate]
+
+
+def certificate_table(certificates: Certificates, labels: Sequence[int], *, name: str = "") -> CertificateTable:
+    """The table of certificates that are in memory, for every metric of `sigmax.report.metrics`."""
+    if len(certificates) != len(labels):
+        raise InvalidInputError(
+            f"expected one label per certificate, got {len(labels)} labels for {len(certificates)} certificates"
+        )
+    points = [answer.point or answer if isinstance(answer, SettledCertificate) else answer for answer in certificates]
+    sampled = [point for point in points if isinstance(point, PointCertificate)]
+    norms = {point.norm for point in sampled}
+    if len(norms) > 1:
+        raise InvalidInputError(f"expected certificates in one norm, got {sorted(norms)}")
+    return CertificateTable(
+        name=name,
+        idx=np.arange(len(labels)),
+        label=np.array(labels, dtype=np.int64),
+        predict=_labels(certificates),
+        radius=np.array([answer.radius for answer in certificates], dtype=np.float64),
+        seconds=np.full(len(labels), np.nan),
+        sigma=np.array([answer.sigma for answer in certificates], dtype=np.float64),
+        point_predict=_labels(points),
+        point_radius=np.array([point.radius for point in points], dtype=np.float64),
+        rule=tuple(answer.rule if isinstance(answer, SettledCertificate) else "point" for answer in certificates),
+        samples=np.array([point.n if isinstance(point, PointCertificate) else 0 for point in points], dtype=np.int64),
+        norm=norms.pop() if norms else 2,
+    )
+
+
+def _labels(certificates: Certificates) -> NDArray[np.int64]:
+    return np.array([ABSTAIN if c.label is None else c.label for c in certificates], dtype=np.int64)
+
+
+@final
+class CertifiedAccuracy:
+    """The share of the inputs so far that are answered correctly with a radius of at least r, for each r.
+
+    Two of them added are as one that saw the inputs of both.
+    """
+
+    def __init__(self, radii: Sequence[float]) -> None:
+        self.radii = tuple(radii)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all inputs."""
+        self.inputs = 0
+        self._hits = np.zeros(len(self.radii), dtype=np.int64)
+
+    def update(self, certificates: Certificates, labels: Sequence[int]) -> None:
+        """Count these answers to inputs with these labels."""
+        self._hits = self._hits + count_certified(certificate_table(certificates, labels), self.radii)
+        self.inputs += len(labels)
+
+    def compute(self) -> NDArray[np.float64]:
+        """Certified accuracy at each radius."""
+        return self._hits / max(self.inputs, 1)
+
+    def __add__(self, other: Self) -> Self:
+        if self.radii != other.radii:
+            raise InvalidInputError(f"expected two metrics at the same radii, got {self.radii} and {other.radii}")
+        total = type(self)(self.radii)
+        total.inputs, total._hits = self.inputs + other.inputs, self._hits + other._hits
+        return total
+
+
+@final
+class AverageCertifiedRadius:
+    """ACR of the inputs so far: the mean of the radius where the answer is correct, else 0.
+
+    Two of them added are as one that saw the inputs of both.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all inputs."""
+        self.inputs = 0
+        self._radii = 0.0
+
+    def update(self, certificates: Certificates, labels: Sequence[int]) -> None:
+        """Count these answers to inputs with these labels."""
+        self._radii += float(counted_radii(certificate_table(certificates, labels)).sum())
+        self.inputs += len(labels)
+
+    def compute(self) -> float:
+        """ACR."""
+        return self._radii / max(self.inputs, 1)
+
+    def __add__(self, other: Self) -> Self:
+        total = type(self)()
+        total.inputs, total._radii = self.inputs + other.inputs, self._radii + other._radii
+        return total
