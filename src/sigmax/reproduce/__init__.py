@@ -3,5 +3,6 @@
 from sigmax.reproduce.experiment import Experiment, load_experiment, presets
 from sigmax.reproduce.machine import Machine
 from sigmax.reproduce.plan import Step, make_plan
+from sigmax.reproduce.run import Reproduction
 
-__all__ = ["Experiment", "Machine", "Step", "load_experiment", "make_plan", "presets"]
+__all__ = ["Experiment", "Machine", "Reproduction", "Step", "load_experiment", "make_plan", "presets"]

@@ -64,7 +64,7 @@ def _settings(experiment: Experiment, done: Done, data: ImageSource) -> ResultTa
         ("epochs of training", _joined([*trained.values(), *existing.values()]), epochs),
         ("sigma0 (l2)", _joined(f"{run.network.sigma:.2f}" for run, _ in done if run.noise.norm == 2) or _NONE, sigmas),
         ("lambda (l1)", lambdas or _NONE, "0.25, 0.50, 1.00"),
-        ("search", _joined(_search(run) for run, _ in done), _PAPER_STEPS[experiment.report.paper]),
+        ("search", "; ".join(dict.fromkeys(_search(run) for run, _ in done)), _PAPER_STEPS[experiment.report.paper]),
         ("n0", _joined(f"{budget.n0:,}" for budget in budgets), "100"),
         ("n", _joined(f"{budget.n:,}" for budget in budgets), "100,000"),
         ("alpha", _joined(f"{budget.alpha:g}" for budget in budgets), "0.001"),
@@ -143,7 +143,7 @@ class _Sheet:
         return ResultTable(
             name=f"paper-gain-l{self.norm}",
             caption=f"Points of certified accuracy gained over one sigma for all, at each l{self.norm} radius; best "
-            f"over K, and over sigma0 where none is said. {self.scope}",
+            f"over K. {self.scope}",
             header=("gain of", "sigma0", "whose", "search", *(f"{r:g}" for r in radii)),
             rows=tuple((*head, *(_points(curve.get(r)) for r in radii)) for head, curve in rows),
         )
@@ -170,7 +170,7 @@ class _Sheet:
 
     def _gains(self, method: str, base: str, sigma: float | None) -> list[tuple[tuple[str, ...], Curve]]:
         fixed = self._chosen(base, "fixed", sigma)
-        level = _NONE if sigma is None else f"{sigma:.2f}"
+        level = "best" if sigma is None else f"{sigma:.2f}"
         head = (f"{method} over {base}", level)
         rows: list[tuple[tuple[str, ...], Curve]] = []
         for search in self._searches(method):

@@ -20,7 +20,7 @@ from sigmax.sampling import Stage, batch_rows, count_classes, random_stream
 from sigmax.sigma import AscentSearch, SearchTask
 from sigmax.sigma.search import SEARCH_ROWS
 
-_TIMES = 15  # at most, that something is timed
+_TIMES, _ENOUGH = 15, 0.3  # how often something is timed at most, and for how many seconds
 
 
 @final
@@ -89,10 +89,10 @@ def measure_speed(arch: str, *, shape: tuple[int, ...], classes: int, machine: M
 
 
 def _seconds(act: Callable[[], object]) -> float:
-    """How long it usually takes: a few times within a second, after one that pays for what is set up once."""
+    """How long it usually takes: timed a few times, after one that pays for what is set up once."""
     act()
     times = [time.perf_counter()]
-    while len(times) <= _TIMES and (len(times) < 2 or times[-1] - times[0] < 1.0):
+    while len(times) <= _TIMES and (len(times) < 2 or times[-1] - times[0] < _ENOUGH):
         act()
         times.append(time.perf_counter())
     return median(later - earlier for earlier, later in pairwise(times))
