@@ -105,6 +105,12 @@ def test_a_plan_costs_what_was_measured_before(run: Run, folder: Path, tmp_path:
     assert step["seconds"] == pytest.approx(seconds[:9].sum(), abs=0.06)
 
 
+def test_help_has_an_example(run: Run) -> None:
+    code, said, _ = run("reproduce", "--help")
+    assert code == 0
+    assert "sigmax reproduce digits --out runs/digits" in " ".join(said.split())
+
+
 def test_presets_can_be_listed_and_copied(run: Run, tmp_path: Path) -> None:
     code, said, _ = run("reproduce", "list")
     assert code == 0
@@ -121,7 +127,7 @@ def test_presets_can_be_listed_and_copied(run: Run, tmp_path: Path) -> None:
     [
         ("--max-hours -1", "--max-hours >= 0"),
         ("--device abacus", "a device that is here"),
-        ("--data x", "got data='x'"),
+        ("--data cifar10:/nonexistent", "unpack the official archive"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(run: Run, tmp_path: Path, flags: str, says: str) -> None:

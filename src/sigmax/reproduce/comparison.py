@@ -132,9 +132,7 @@ class _Sheet:
     def gain(self) -> ResultTable:
         """What choosing sigma for each input adds to one sigma for all, in points."""
         rows: list[tuple[tuple[str, ...], Curve]] = []
-        levels: list[float | None] = [None]
-        if "per-sigma" in self.experiment.report.tables:
-            levels += sorted({run.network.sigma for run, _ in self.done})
+        levels: list[float | None] = [None, *sorted({run.network.sigma for run, _ in self.done})]
         for method in self._methods():
             base = method.removesuffix("-ds2").removesuffix("-ds")
             for sigma in levels if method in (f"{base}-ds", f"{base}-ds2") else []:

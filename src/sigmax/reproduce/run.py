@@ -5,14 +5,13 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, final
 
 from torch import nn
 
-from sigmax.data import ImageSource, load_source
+from sigmax.data import load_source
 from sigmax.engine import Tracker, certify_source, run_notes
 from sigmax.errors import ModelError, RecordError
 from sigmax.files import lock_folder, write_atomically
@@ -48,6 +47,10 @@ class Reproduction:
         self.experiment = experiment
         self.out = out
         self.machine = machine
+        # Data that is not here is refused before anything is written.
+        self.source = load_source(experiment.data.name, split="test")
+        is_trained = any(network.recipe for network in experiment.networks)
+        self.examples = load_source(experiment.train_data, split="train") if is_trained else self.source
         self._lock = lock_folder(out)
         self._ready: tuple[str, LoadedModel, nn.Module] | None = None
         try:
@@ -65,11 +68,6 @@ class Reproduction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._lock.release()
-
-    @cached_property
-    def source(self) -> ImageSource:
-        """The images to certify."""
-        return load_source(self.experiment.data.name, split="test")
 
     def plan(self, only: str = "*") -> list[Step]:
         """What is done and what is left; see `make_plan`."""
@@ -103,9 +101,7 @@ class Reproduction:
         notes = list(settings.scaled_down)
         if missing:
             total = len(self.experiment.certifications)
-            notes.insert(
-                0, f"Partial: {len(done)} of {total} certifications are complete. Missing: {', '.join(missing)}."
-            )
+            notes.insert(0, f"Partial: {len(done)} of {total} certifications are complete. Missing: {_few(missing)}.")
         # Written beside and moved: of an earlier, partial report nothing is left.
         fresh, report = self.out / f"{REPORT}.partial", self.out / REPORT
         shutil.rmtree(fresh, ignore_errors=True)
@@ -129,7 +125,7 @@ class Reproduction:
         with track(f"training {network.name}", step.total - step.done) as advance:
             train(
                 network.recipe,
-                load_source(self.experiment.train_data, split="train"),
+                self.examples,
                 self.out / NETWORKS / network.name,
                 held_out=self.source,
                 fabric=self.machine.fabric(network.recipe.precision),
