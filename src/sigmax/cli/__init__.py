@@ -11,6 +11,7 @@ from sigmax.cli.certify import certify, predict
 from sigmax.cli.console import log_console, say
 from sigmax.cli.inspect import demo, memory_check, show
 from sigmax.cli.report import report
+from sigmax.cli.reproduce import reproduce
 from sigmax.cli.train import train
 from sigmax.errors import SigmaxError
 
@@ -28,6 +29,7 @@ app.command()(certify)
 app.command()(predict)
 app.command()(show)
 app.command()(report)
+app.command()(reproduce)
 app.add_typer(memory_app, name="memory")
 memory_app.command("check")(memory_check)
 

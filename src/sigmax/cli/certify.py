@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from sigmax import __version__
 from sigmax.cli.console import out_console, print_runs, resumable, say, track
 from sigmax.cli.options import (
     AlphaOption,
@@ -101,7 +100,7 @@ def certify(
     `sigmax certify zoo:cifar10-cohen-0.25 --data cifar10 --skip 20 --at 0.25,0.5,0.75,1.0`
     """
     from sigmax.data import load_source
-    from sigmax.engine import certify_source
+    from sigmax.engine import certify_source, run_notes
     from sigmax.models.checkpoint import ZOO
     from sigmax.records import CONFIG, read_config, read_run
     from sigmax.smoothed import Budget
@@ -134,7 +133,7 @@ def certify(
             track=track,
             memory=memory,
             resume=resume,
-            notes={"model": model, "data": data, "sigmax": __version__},
+            notes=run_notes(smoothed, model=model, data=data, trained=loaded.card.method if loaded.card else None),
         )
     print_runs([(out.name, read_run(out))], radii=sorted({0.0, *radii}) if radii else None, as_json=as_json)
     if not as_json:

@@ -49,7 +49,11 @@ def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | No
         numbers = [format_nearest(share) for share in (*row.accuracy, row.acr, row.abstained)]
         inner = ["-", "-"] if row.acr_inside is None else [format_nearest(row.acr_inside), str(row.at_bound)]
         view.add_row(row.name, str(row.inputs), row.answers, *numbers, *(inner if has_bound else []))
-    # A table that does not fit is wrapped by the terminal, never cut: its numbers are the point.
+    print_whole(view)
+
+
+def print_whole(view: Table) -> None:
+    """Print a table that is wrapped by the terminal where it does not fit, never cut: its numbers are the point."""
     needed = Console(width=1_000).measure(view).maximum
     Console(width=max(out_console.width, needed)).print(view)
 

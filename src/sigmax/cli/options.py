@@ -114,16 +114,11 @@ def load(model: str, arch: str | None, normalize: str | None, device: str | None
     import torch
 
     from sigmax.models import load_model
+    from sigmax.models.backends import place_model
 
     loaded = load_model(model, arch=arch, normalize=normalize)
     if isinstance(loaded.model, torch.nn.Module):
-        try:
-            place = torch.device(device) if device else torch.accelerator.current_accelerator(check_available=True)
-            if place is not None:
-                loaded.model.to(place)
-        except (RuntimeError, AssertionError) as error:
-            reason = str(error).splitlines()[0]
-            raise InvalidInputError(f"expected a device that is here, got device={device}: {reason}") from error
+        place_model(loaded.model, device)
     elif device:
         raise InvalidInputError(f"expected no --device for a model that is no torch.nn.Module, got device={device}")
     return loaded
@@ -138,23 +133,13 @@ def make_search(
     samples: int,
 ) -> "SigmaSearch":
     """The search that the options ask for."""
-    from sigmax.sigma import AscentSearch, FixedSigma, GridSearch, HalvingSearch
+    from sigmax.sigma import named_search
 
     initial = sigma if sigma is not None else (loaded.card.sigma if loaded.card else None)
     if initial is None:
         raise InvalidInputError("expected --sigma, got none, and the model does not say what it was trained with")
-    if search is None and not per_input:
-        return FixedSigma(initial)
-    if search is Search.HALVING:
-        return HalvingSearch(initial=initial)
-    if search is Search.GRID:
-        # A step of the ascent is a forward and a backward pass: two evaluations, as the paper counts.
-        return GridSearch(
-            initial=initial, evaluations=2 * steps * samples, samples=samples, upper=max(1.0, 2 * initial)
-        )
-    if search is Search.ASCENT_PAPER:
-        return AscentSearch.paper(initial=initial, steps=steps, samples=samples)
-    return AscentSearch(initial=initial, steps=steps, samples=samples)
+    name = search.value if search else "ascent" if per_input else "fixed"
+    return named_search(name, initial=initial, steps=steps, samples=samples)
 
 
 def make_smoothed(

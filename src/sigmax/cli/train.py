@@ -141,60 +141,33 @@ def train(
 def make_recipe(
     data: str, given: dict[str, Any], method: str | None, options: list[str], preset: str | None, start: str | None
 ) -> tuple["Recipe", Any]:
-    """What was asked; else what the network to start from says; else the preset, or what suits the data set."""
+    """The recipe that the options ask for, and the network to start from."""
     from sigmax.models import load_model
-    from sigmax.train import Recipe, make_objective
-    from sigmax.train.presets import DEFAULTS, PRESETS, find_preset
+    from sigmax.train.presets import PRESETS, decided_by
+    from sigmax.train.presets import make_recipe as make
 
     if preset == "list":
         for name, entry in PRESETS.items():
             sigmas = f" ({', '.join(f'{sigma:g}' for sigma in entry.sigmas)})" if entry.sigmas else ""
             say(f"{name:30} {entry.says}{sigmas}")
         raise typer.Exit
-    kind = data.partition(":")[0]
-    chosen = find_preset(preset, kind) if preset else None
-    settings: dict[str, Any] = dict(chosen.settings if chosen else DEFAULTS.get(kind, {}))
-    if given.get("optimizer", settings.get("optimizer")) != settings.get("optimizer"):
-        # The learning rate of one optimizer means nothing to another.
-        settings = {name: value for name, value in settings.items() if name not in ("lr", "weight_decay")}
-    network = None
+    network = inherited = None
     if start is not None:
         loaded = load_model(start, arch=given.get("arch"), normalize=given.get("normalize"))
         if loaded.card is None:
             raise InvalidInputError(f"expected a checkpoint to start from, got {start}, which is none")
-        network = loaded.model
-        settings |= _settings_of(loaded.card)
-    elif chosen and chosen.fine_tunes:
-        raise InvalidInputError(f"expected --from NETWORK with preset {preset}, which fine-tunes; got none")
-    settings |= given
-    for needed in ("sigma", "arch"):
-        if needed not in settings:
-            raise InvalidInputError(f"expected --{needed}, got none; say it, or start --from a network that does")
-    method = method or (chosen.method if chosen else "cohen")
-    merged: dict[str, Any] = {}
-    if chosen and method == chosen.method:
-        merged = {**chosen.options, **chosen.options_at.get(settings["sigma"], {})}
-    if chosen and chosen.sigmas and settings["sigma"] not in chosen.sigmas:
-        log_console.print(f"note: the paper has sigma in {chosen.sigmas}, not {settings['sigma']:g}", style="yellow")
+        network, inherited = loaded.model, decided_by(loaded.card)
+    said = {}
     for option in options:
         name, equals, value = option.partition("=")
         if not equals:
             raise InvalidInputError(f"expected --option NAME=VALUE, got {option!r}")
-        merged[name] = value
-    return Recipe(objective=make_objective(method, merged), **settings), network
-
-
-def _settings_of(card: Any) -> dict[str, Any]:
-    """What a network to start from decides."""
-    from sigmax.noise import Uniform
-
-    numbers = "/".join(",".join(str(value) for value in part) for part in (card.mean, card.std))
-    settings = {"arch": card.arch, "normalize": numbers if card.mean else "none"}
-    if card.sigma is not None:
-        settings["sigma"] = card.sigma
-    if card.noise is not None:
-        settings["norm"] = "l1" if card.noise == Uniform.name else "l2"
-    return settings
+        said[name] = value
+    recipe = make(data, given, method=method, options=said, preset=preset, inherited=inherited)
+    usual = PRESETS[preset].sigmas if preset else ()
+    if usual and recipe.sigma not in usual:
+        log_console.print(f"note: the paper has sigma in {usual}, not {recipe.sigma:g}", style="yellow")
+    return recipe, network
 
 
 def _held_out(data: str) -> Any:

@@ -1,4 +1,4 @@
-"""The same network by a faster engine: compiled by torch, or run by OpenVINO.
+"""Where and by what a network runs: on its device, compiled by torch, or by OpenVINO.
 
 Engines differ in the last bits, so a certificate belongs to the engine it was made with: its name and
 version are part of the model's fingerprint.
@@ -43,6 +43,17 @@ class FastModel(nn.Module):
     def extra_repr(self) -> str:
         """Show the engine."""
         return f"engine={self.engine_name}"
+
+
+def place_model(model: nn.Module, device: str | None) -> None:
+    """Move the model to this device; by default to an accelerator if there is any."""
+    try:
+        place = torch.device(device) if device else torch.accelerator.current_accelerator(check_available=True)
+        if place is not None:
+            model.to(place)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidInputError(f"expected a device that is here, got device={device}: {reason}") from error
 
 
 def accelerate(model: nn.Module, backend: Backend, *, batch_shape: tuple[int, ...]) -> nn.Module:

@@ -3,6 +3,16 @@
 from sigmax.sigma.ascent import AscentSearch
 from sigmax.sigma.grid import GridSearch
 from sigmax.sigma.halving import HalvingSearch
+from sigmax.sigma.named import SEARCHES, named_search
 from sigmax.sigma.search import FixedSigma, SearchTask, SigmaSearch
 
-__all__ = ["AscentSearch", "FixedSigma", "GridSearch", "HalvingSearch", "SearchTask", "SigmaSearch"]
+__all__ = [
+    "SEARCHES",
+    "AscentSearch",
+    "FixedSigma",
+    "GridSearch",
+    "HalvingSearch",
+    "SearchTask",
+    "SigmaSearch",
+    "named_search",
+]

@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sigmax.errors import InvalidInputError
+from sigmax.models import ModelCard
+from sigmax.noise import Uniform
+from sigmax.train.objectives import make_objective
+from sigmax.train.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,3 +167,52 @@ def find_preset(name: str, data: str) -> Preset:
     if preset.data != data:
         raise InvalidInputError(f"expected {preset.data} for preset {name}, got data={data!r}")
     return preset
+
+
+def make_recipe(
+    data: str,
+    given: dict[str, Any],
+    *,
+    method: str | None = None,
+    options: dict[str, Any] | None = None,
+    preset: str | None = None,
+    inherited: dict[str, Any] | None = None,
+) -> Recipe:
+    """What was asked; else what the network to start from says; else the preset, or what suits the data set.
+
+    Args:
+        data: The data set, as `load_source` takes it.
+        given: Fields of the recipe.
+        method: The objective.
+        options: Of the objective.
+        preset: Settings by name.
+        inherited: Fields that a network to start from decides; None: there is none.
+    """
+    kind = data.partition(":")[0]
+    chosen = find_preset(preset, kind) if preset else None
+    settings: dict[str, Any] = dict(chosen.settings if chosen else DEFAULTS.get(kind, {}))
+    if given.get("optimizer", settings.get("optimizer")) != settings.get("optimizer"):
+        # The learning rate of one optimizer means nothing to another.
+        settings = {name: value for name, value in settings.items() if name not in ("lr", "weight_decay")}
+    if inherited is None and chosen and chosen.fine_tunes:
+        raise InvalidInputError(f"expected --from NETWORK with preset {preset}, which fine-tunes; got none")
+    settings |= {**(inherited or {}), **given}
+    for needed in ("sigma", "arch"):
+        if needed not in settings:
+            raise InvalidInputError(f"expected --{needed}, got none; say it, or start --from a network that does")
+    method = method or (chosen.method if chosen else "cohen")
+    merged: dict[str, Any] = {}
+    if chosen and method == chosen.method:
+        merged = {**chosen.options, **chosen.options_at.get(settings["sigma"], {})}
+    return Recipe(objective=make_objective(method, merged | (options or {})), **settings)
+
+
+def decided_by(card: ModelCard) -> dict[str, Any]:
+    """The fields of a recipe that a network to start from decides."""
+    numbers = "/".join(",".join(str(value) for value in part) for part in (card.mean, card.std))
+    settings: dict[str, Any] = {"arch": card.arch, "normalize": numbers if card.mean else "none"}
+    if card.sigma is not None:
+        settings["sigma"] = card.sigma
+    if card.noise is not None:
+        settings["norm"] = "l1" if card.noise == Uniform.name else "l2"
+    return settings

@@ -113,6 +113,12 @@ class Recipe:
             pilot=0,
         )
 
+    @property
+    def passes(self) -> int:
+        """Forward passes per example over all epochs, a backward pass counting as two: for planning."""
+        visits = max(0, self.epochs - self.warmup) if self.per_input else 0
+        return self.epochs * self.objective.passes + 3 * visits * self.search_steps * self.search_samples
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for checkpoints and people; the objective under its name and its options."""
         objective = {"method": method_spec(self.objective), **asdict(self.objective)}  # type: ignore[call-overload]

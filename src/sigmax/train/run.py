@@ -66,7 +66,7 @@ def train(
         network: A network to fine-tune, for pixels in the data's own space; by default fresh weights.
         resume: Continue a training that was begun with the same settings.
         checkpoint_steps: Steps between checkpoints; there is always one at the end of an epoch.
-        on_step: Told about each step.
+        on_step: Told about each step; what it raises stops the training, which can be continued from there.
     """
     if checkpoint_steps < 1:
         raise InvalidInputError(f"expected checkpoint_steps >= 1, got checkpoint_steps={checkpoint_steps}")
@@ -127,7 +127,7 @@ class _TrainingFolder:
                 report = self._checked(training.step)
                 self.seconds = time.perf_counter() - began
                 if on_step is not None:
-                    on_step(report)
+                    self._tell(on_step, report)
                 if curves is not None:
                     curves.add(report)
                     if report.step % every_epoch == 0:
@@ -137,6 +137,14 @@ class _TrainingFolder:
         finally:
             if curves is not None:
                 curves.close()
+
+    def _tell(self, on_step: Callable[[StepReport], None], report: StepReport) -> None:
+        """Tell about a step; whoever stops the training there loses nothing."""
+        try:
+            on_step(report)
+        except BaseException:
+            self._save()
+            raise
 
     def finish(self, held_out: ImageSource | None) -> TrainingSummary:
         """Write the network for certification, and how the training went."""

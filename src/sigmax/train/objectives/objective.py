@@ -47,6 +47,11 @@ class Objective(ABC):
     name: ClassVar[str]  # what --method says
     draws: int  # noisy copies of each example
 
+    @property
+    def passes(self) -> int:
+        """Forward passes per example and visit, a backward pass counting as two: for planning."""
+        return 3 * self.draws
+
     @abstractmethod
     def __call__(self, network: Network, batch: Batch) -> Outcome:
         """The loss of this batch. It is the mean over examples, so that processes can average theirs."""

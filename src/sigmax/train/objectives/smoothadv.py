@@ -46,6 +46,11 @@ class SmoothAdv(Objective):
                 f"epsilon={self.epsilon}, steps={self.steps}, warmup={self.warmup}, attack={self.attack}"
             )
 
+    @property
+    def passes(self) -> int:
+        """Each attack step costs as much as the step of the training."""
+        return 3 * self.draws * (self.steps + 1)
+
     def __call__(self, network: Network, batch: Batch) -> Outcome:
         """Attack, then cross entropy of the noisy copies of what was found."""
         logits = batch.logits(network, self.adversary(network, batch))  # batch draws classes

@@ -1,0 +1,164 @@
+"""`sigmax reproduce`."""
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from sigmax.cli.console import log_console, out_console, print_whole, resumable, say, track
+from sigmax.cli.options import Backend, BackendOption, BatchOption, DeviceOption, JsonOption
+from sigmax.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from sigmax.reproduce import Reproduction, Step
+
+UNFINISHED = 3  # the exit code when --max-hours ended the work
+
+
+def reproduce(
+    experiment: Annotated[
+        str, typer.Argument(help="A preset, or a TOML file of your own; `list` shows the presets, `show:PRESET` one.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="The folder of the experiment.", show_default="runs/…")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Only show what is done, what is left and its cost.")] = False,
+    only: Annotated[
+        str, typer.Option(help="A pattern: only these certifications and the networks they need, such as 'cohen-*'.")
+    ] = "*",
+    max_hours: Annotated[
+        float | None,
+        typer.Option(help=f"Stop after so many hours, report what is complete and exit with {UNFINISHED}."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="The data set from another place, such as cifar10:DIR.", show_default=False)
+    ] = None,
+    train_data: Annotated[
+        str | None, typer.Option(help="As above, for the images to train on.", show_default=False)
+    ] = None,
+    device: DeviceOption = None,
+    backend: BackendOption = Backend.EAGER,
+    batch: BatchOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train what is missing, certify what is missing, and report, with the paper's numbers beside ours.
+
+    Stopped or killed anywhere, the same command goes on and ends with the same report.
+
+    Examples:
+    `sigmax reproduce digits --out runs/digits`
+
+    `sigmax reproduce cifar10-cpu --data cifar10:DIR --out runs/cifar10-cpu --max-hours 8`
+
+    `sigmax reproduce paper-cifar10 --plan`
+    """
+    from sigmax.reproduce import Machine, Reproduction, load_experiment, make_plan, presets
+    from sigmax.reproduce.run import check_folder
+
+    if experiment == "list":
+        for name, says in presets().items():
+            say(f"{name:20} {says}")
+        raise typer.Exit
+    if experiment.startswith("show:"):
+        say(load_experiment(experiment.removeprefix("show:")).text.rstrip())
+        raise typer.Exit
+    if max_hours is not None and not max_hours >= 0:
+        raise InvalidInputError(f"expected --max-hours >= 0, got max_hours={max_hours}")
+    deadline = time.monotonic() + 3600 * max_hours if max_hours is not None else math.inf
+    asked = load_experiment(experiment, data=data, train_data=train_data)
+    machine = Machine(device=device, backend=backend.value, batch=batch)
+    if out is None:
+        out = Path("runs") / asked.name
+    if plan:
+        check_folder(asked, out)
+        _show_plan(make_plan(asked, out, machine=machine, only=only), as_json)
+        return
+    again = f"the same command with --out {out}"
+    with resumable(again), Reproduction(asked, out, machine=machine) as work:
+        steps = work.plan(only)
+        if not as_json:
+            _show_plan(steps, as_json)
+        is_finished = _work(work, steps, deadline)
+        report = work.report()
+        steps = make_plan(asked, out, machine=machine, only=only) if as_json else steps
+    if as_json:
+        content = {"finished": is_finished, "report": str(report) if report else None, "steps": _plain(steps)}
+        out_console.print_json(json.dumps(content))
+    elif report:
+        say(f"report: {report}")
+    if not is_finished:
+        log_console.print(
+            f"stopped after {max_hours:g} hours; nothing is lost. Continue with {again}", style="yellow", soft_wrap=True
+        )
+        raise typer.Exit(UNFINISHED)
+
+
+def _work(work: "Reproduction", steps: Sequence["Step"], deadline: float) -> bool:
+    """Do the steps until they or the time are over; whether all are done."""
+    from sigmax.reproduce.run import TimeIsUpError, until
+
+    for number, step in enumerate(steps, start=1):
+        if step.is_done:
+            continue
+        if time.monotonic() >= deadline:
+            return False
+        log_console.print(
+            f"{number}/{len(steps)} {step.kind} {step.name}, about {_clock(step.seconds)}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        try:
+            work.work(step, until(deadline, track))
+        except TimeIsUpError:
+            return False
+    return True
+
+
+def _plain(steps: Sequence["Step"]) -> list[dict[str, object]]:
+    return [
+        {
+            "kind": step.kind,
+            "name": step.name,
+            "state": step.state,
+            "done": step.done,
+            "total": step.total,
+            "passes": step.passes,
+            "seconds": round(step.seconds, 1),
+        }
+        for step in steps
+    ]
+
+
+def _show_plan(steps: Sequence["Step"], as_json: bool) -> None:
+    if as_json:
+        out_console.print_json(json.dumps(_plain(steps)))
+        return
+    view = Table("", "step", "state", box=None)
+    for heading in ("forward passes", "about"):
+        view.add_column(heading, justify="right", no_wrap=True)
+    for step in steps:
+        cost = ("", "") if step.is_done else (_count(step.passes), _clock(step.seconds))
+        view.add_row(step.kind, step.name, step.state, *cost)
+    passes, seconds = sum(step.passes for step in steps), sum(step.seconds for step in steps)
+    view.add_row("", "all that is left", "", _count(passes), _clock(seconds))
+    print_whole(view)
+
+
+def _count(passes: int) -> str:
+    for size, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if passes >= size:
+            return f"{passes / size:.1f} {unit}"
+    return str(passes)
+
+
+def _clock(seconds: float) -> str:
+    if seconds < 60:
+        return f"{math.ceil(seconds)} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours / 24:,.0f} days"

@@ -1,0 +1,35 @@
+"""What a run's configuration tells people, beside what decides its numbers."""
+
+from sigmax import __version__
+from sigmax.noise import Uniform
+from sigmax.smoothed import SmoothedClassifier
+
+
+def run_notes(smoothed: SmoothedClassifier, *, model: str, data: str, trained: str | None) -> dict[str, str]:
+    """Model, data, method and version, for the configuration of a run.
+
+    Args:
+        smoothed: The classifier that is certified.
+        model: What the user calls the model.
+        data: What the user calls the data.
+        trained: The method of the model's training; None: it is not known, and neither is the method.
+    """
+    notes = {"model": model, "data": data, "sigmax": __version__}
+    if trained is not None:
+        is_uniform = smoothed.noise.name == Uniform.name
+        notes["method"] = paper_method(trained, is_per_input=smoothed.search.is_per_input, is_uniform=is_uniform)
+    return notes
+
+
+def paper_method(trained: str, *, is_per_input: bool, is_uniform: bool = False) -> str:
+    """Training and certification as the paper calls them together.
+
+    A network trained with one sigma is cohen, and cohen-ds with a search; one trained with its own sigma for
+    each example is cohen-ds2 with a search, and cohen-ds2-fixed without, which the paper does not have.
+    Plain training under uniform noise is what it calls yang.
+    """
+    base, _, _ = trained.partition("-ds2")
+    name = "yang" if is_uniform and base == "cohen" else base
+    if trained.endswith("-ds2"):
+        return f"{name}-ds2" if is_per_input else f"{name}-ds2-fixed"
+    return f"{name}-ds" if is_per_input else name

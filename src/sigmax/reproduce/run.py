@@ -1,0 +1,230 @@
+"""An experiment in its folder: stopped or killed anywhere, it goes on and ends with the same report."""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, final
+
+from torch import nn
+
+from sigmax.data import load_source
+from sigmax.engine import Tracker, certify_source, run_notes
+from sigmax.errors import ModelError, RecordError
+from sigmax.files import lock_folder, write_atomically
+from sigmax.models import LoadedModel, load_model
+from sigmax.records import Run, read_run
+from sigmax.report.report import write_report
+from sigmax.reproduce.comparison import compare_with_paper
+from sigmax.reproduce.experiment import Certification, Experiment, Network
+from sigmax.reproduce.machine import Machine
+from sigmax.reproduce.plan import NETWORKS, RUNS, Step, make_plan
+from sigmax.smoothed import SmoothedClassifier
+from sigmax.train import train
+
+SETTINGS, COPY, REPORT = "experiment.json", "experiment.toml", "report"
+_SHOWN = 5  # parts of a long list
+
+
+class TimeIsUpError(Exception):
+    """The time that was given is over; what was done is kept."""
+
+
+@final
+class Reproduction:
+    """An experiment under way, and the only process that works in its folder.
+
+    Args:
+        experiment: What is asked.
+        out: The folder. One that was begun with other settings is refused; an experiment may grow.
+        machine: Where it runs.
+    """
+
+    def __init__(self, experiment: Experiment, out: Path, *, machine: Machine) -> None:
+        self.experiment = experiment
+        self.out = out
+        self.machine = machine
+        # Data that is not here is refused before anything is written.
+        self.source = load_source(experiment.data.name, split="test")
+        is_trained = any(network.recipe for network in experiment.networks)
+        self.examples = load_source(experiment.train_data, split="train") if is_trained else self.source
+        self._lock = lock_folder(out)
+        self._ready: tuple[str, LoadedModel, nn.Module] | None = None
+        try:
+            settings = check_folder(experiment, out)
+            write_atomically(out / SETTINGS, (json.dumps(settings, indent=2) + "\n").encode())
+            write_atomically(out / COPY, experiment.text.encode())
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+    def plan(self, only: str = "*") -> list[Step]:
+        """What is done and what is left; see `make_plan`."""
+        return make_plan(self.experiment, self.out, machine=self.machine, only=only)
+
+    def work(self, step: Step, track: Tracker) -> None:
+        """Do what is left of a step."""
+        if step.kind == "train":
+            self._train(step, track)
+        else:
+            self._certify(next(run for run in self.experiment.certifications if run.name == step.name), track)
+
+    def report(self) -> Path | None:
+        """Write the report on the certifications that are complete, marked as partial where some are not.
+
+        None where none is.
+        """
+        wanted = len(self.experiment.indices(len(self.source)))
+        done: list[tuple[Certification, Run]] = []
+        missing = []
+        for certification in self.experiment.certifications:
+            folder = self.out / RUNS / certification.name
+            run = read_run(folder) if folder.exists() else None
+            if run is None or len(run.table) < wanted:
+                missing.append(certification.name)
+            else:
+                done.append((certification, run))
+        if not done:
+            return None
+        settings = self.experiment.report
+        notes = list(settings.scaled_down)
+        if missing:
+            total = len(self.experiment.certifications)
+            notes.insert(0, f"Partial: {len(done)} of {total} certifications are complete. Missing: {_few(missing)}.")
+        # Written beside and moved: of an earlier, partial report nothing is left.
+        fresh, report = self.out / f"{REPORT}.partial", self.out / REPORT
+        shutil.rmtree(fresh, ignore_errors=True)
+        first = write_report(
+            [run for _, run in done],
+            fresh,
+            title=settings.title + (" (partial)" if missing else ""),
+            source=self.source,
+            tables=compare_with_paper(self.experiment, done, data=self.source),
+            notes=notes,
+        )
+        shutil.rmtree(report, ignore_errors=True)
+        fresh.rename(report)
+        return report / first.relative_to(fresh)
+
+    def _train(self, step: Step, track: Tracker) -> None:
+        network = self.experiment.network(step.name)
+        assert network.recipe is not None
+        start = self._load(self.experiment.network(network.start)).model if network.start else None
+        assert start is None or isinstance(start, nn.Module)
+        with track(f"training {network.name}", step.total - step.done) as advance:
+            train(
+                network.recipe,
+                self.examples,
+                self.out / NETWORKS / network.name,
+                held_out=self.source,
+                fabric=self.machine.fabric(network.recipe.precision),
+                network=start,
+                resume=True,
+                on_step=lambda _: advance(1),
+            )
+
+    def _certify(self, run: Certification, track: Tracker) -> None:
+        loaded, model = self._prepared(run.network)
+        assert loaded.card is not None
+        if len(self.source.class_names) > loaded.card.num_classes:
+            raise ModelError(
+                f"expected at most the {loaded.card.num_classes} classes of {run.network.name}, "
+                f"got data with {len(self.source.class_names)}"
+            )
+        smoothed = SmoothedClassifier(
+            model,
+            num_classes=loaded.card.num_classes,
+            noise=run.noise,
+            sigma=run.search,
+            outputs=loaded.card.outputs,
+            batch_size=self.machine.batch,
+        )
+        name = run.network.model or run.network.name
+        certify_source(
+            smoothed,
+            self.source,
+            self.experiment.indices(len(self.source)),
+            self.out / RUNS / run.name,
+            budget=run.budget,
+            track=track,
+            resume=True,
+            notes=run_notes(smoothed, model=name, data=self.experiment.data.name, trained=run.network.trained),
+        )
+
+    def _load(self, network: Network) -> LoadedModel:
+        return load_model(network.model or str(self.out / NETWORKS / network.name), **network.loading)
+
+    def _prepared(self, network: Network) -> tuple[LoadedModel, nn.Module]:
+        """The network ready to be certified; kept for the next certification, because engines take time to start."""
+        if self._ready is None or self._ready[0] != network.name:
+            loaded = self._load(network)
+            assert isinstance(loaded.model, nn.Module)
+            self._ready = (network.name, loaded, self.machine.prepare(loaded.model, self.source.shape))
+        return self._ready[1], self._ready[2]
+
+
+def until(deadline: float, track: Tracker) -> Tracker:
+    """The same tracker, which stops the work with `TimeIsUpError` once `time.monotonic()` passes the deadline."""
+
+    @contextmanager
+    def limited(what: str, total: int) -> Iterator[Callable[[int], None]]:
+        with track(what, total) as advance:
+
+            def checked(done: int) -> None:
+                advance(done)
+                if time.monotonic() >= deadline:
+                    raise TimeIsUpError
+
+            yield checked
+
+    return limited
+
+
+def check_folder(experiment: Experiment, out: Path) -> dict[str, Any]:
+    """The settings of the experiment; refused if the folder was begun with others, with what differs.
+
+    Networks and certifications may be added; none that was there may change or go.
+    """
+    new: dict[str, Any] = json.loads(json.dumps(experiment.settings()))  # as it will be read again
+    path = out / SETTINGS
+    if not path.exists():
+        return new
+    try:
+        old = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path}: expected the settings of an experiment, got: {error}") from error
+    now, then = _flat({name: new.get(name) for name in old}), _flat(old)
+    changed = [
+        f"{key}={now.get(key)!r} (was {then.get(key)!r})"
+        for key in dict.fromkeys([*then, *now])
+        if now.get(key) != then.get(key)
+    ]
+    if changed:
+        raise RecordError(
+            f"expected the experiment that {out} was begun with, got {_few(changed)}; choose another folder"
+        )
+    return new
+
+
+def _few(parts: list[str]) -> str:
+    more = f" and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
+    return ", ".join(parts[:_SHOWN]) + more
+
+
+def _flat(settings: Any, name: str = "") -> dict[str, Any]:
+    """Nested tables as one, the names joined."""
+    if not isinstance(settings, dict):
+        return {name: settings}
+    parts = [_flat(value, f"{name}.{key}" if name else key) for key, value in settings.items()]
+    return {key: value for part in parts for key, value in part.items()}

@@ -1,0 +1,38 @@
+"""Searches by the names that command lines and experiments use."""
+
+from typing import Literal, get_args
+
+from sigmax.errors import InvalidInputError
+from sigmax.sigma.ascent import AscentSearch
+from sigmax.sigma.grid import GridSearch
+from sigmax.sigma.halving import HalvingSearch
+from sigmax.sigma.search import FixedSigma, SigmaSearch
+
+SearchName = Literal["fixed", "halving", "ascent", "ascent-paper", "grid"]
+SEARCHES: tuple[str, ...] = get_args(SearchName)
+
+
+def named_search(name: str, *, initial: float, steps: int = 900, samples: int = 1) -> SigmaSearch:
+    """The search of this name.
+
+    Args:
+        name: "fixed": one sigma for all; "halving"; "ascent"; "ascent-paper": Algorithm 1 to the letter;
+            "grid": the paper's baseline.
+        initial: sigma0.
+        steps: K, ascent steps; the grid gets as many evaluations as they cost.
+        samples: Noise draws per ascent step or grid point.
+    """
+    if name == "fixed":
+        return FixedSigma(initial)
+    if name == "halving":
+        return HalvingSearch(initial=initial)
+    if name == "ascent":
+        return AscentSearch(initial=initial, steps=steps, samples=samples)
+    if name == "ascent-paper":
+        return AscentSearch.paper(initial=initial, steps=steps, samples=samples)
+    if name == "grid":
+        # A step of the ascent is a forward and a backward pass: two evaluations, as the paper counts.
+        return GridSearch(
+            initial=initial, evaluations=2 * steps * samples, samples=samples, upper=max(1.0, 2 * initial)
+        )
+    raise InvalidInputError(f"expected a search among {', '.join(SEARCHES)}, got search={name!r}")

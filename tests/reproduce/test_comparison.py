@@ -1,0 +1,167 @@
+"""The paper's numbers beside ours: both recomputed here from the records and the paper's files."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sigmax.data import load_source
+from sigmax.records import CertificateTable, Run
+from sigmax.report import paper
+from sigmax.report.tables import ResultTable
+from sigmax.reproduce import Experiment, load_experiment
+from sigmax.reproduce.comparison import compare_with_paper
+from small_experiment import EXPERIMENT, write_experiment
+
+L1 = """
+[networks.yang]
+sigma = 0.5
+norm = "l1"
+
+[[certify]]
+networks = ["yang"]
+search = "fixed"
+
+[[certify]]
+networks = ["yang"]
+search = "halving"
+"""
+RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5)
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Experiment:
+    return load_experiment(str(write_experiment(tmp_path, EXPERIMENT.replace("[2, 4]", "[100, 900]") + L1)))
+
+
+def record(name: str, norm: int) -> Run:
+    random = np.random.default_rng(len(name))
+    label = random.integers(0, 10, size=200)
+    predict = np.where(random.random(200) < 0.8, label, -1)
+    table = CertificateTable(
+        name=name,
+        idx=np.arange(200),
+        label=label,
+        predict=predict,
+        radius=random.gamma(2.0, 0.3, size=200),
+        seconds=np.zeros(200),
+        sigma=np.full(200, 0.25),
+        point_predict=predict,
+        point_radius=np.zeros(200),
+        rule=("kept",) * 200,
+        samples=np.full(200, 400),
+        norm=norm,
+    )
+    return Run(table=table, config={})
+
+
+def compare(experiment: Experiment, only: Sequence[str] | None = None) -> tuple[dict[str, ResultTable], dict[str, Run]]:
+    chosen = [run for run in experiment.certifications if only is None or run.name in only]
+    records = {run.name: record(run.name, run.noise.norm) for run in chosen}
+    tables = compare_with_paper(
+        experiment, [(run, records[run.name]) for run in chosen], data=load_source(experiment.data.name)
+    )
+    return {table.name: table for table in tables}, records
+
+
+def accuracy(run: Run, radius: float) -> float:
+    table = run.table
+    return 100 * float(
+        np.mean([p == y and r >= radius for p, y, r in zip(table.predict, table.label, table.radius, strict=True)])
+    )
+
+
+def published(file: str, **wanted: str) -> dict[float, float]:
+    with (Path(paper.__file__).parent / "paper_tables" / file).open(newline="") as opened:
+        rows = [row for row in csv.DictReader(opened, delimiter="\t") if all(row[k] == v for k, v in wanted.items())]
+    return {float(row["radius"]): float(row["accuracy"]) for row in rows}
+
+
+def numbers(table: ResultTable, *head: str) -> dict[float, float]:
+    """The numbers of the row that begins so, by radius."""
+    (row,) = [row for row in table.rows if row[: len(head)] == head]
+    cells = dict(zip(table.header[len(head) :], row[len(head) :], strict=True))
+    return {float(radius): float(cell) for radius, cell in cells.items() if radius != "ACR"}
+
+
+def test_the_best_of_ours_and_of_the_paper(experiment: Experiment) -> None:
+    found, records = compare(experiment)
+    best = found["paper-best-l2"]
+    ours = [records["cohen-0.25-ascent-paper-k100"], records["cohen-0.25-ascent-paper-k900"]]
+    expected = {r: max(accuracy(run, r) for run in ours) for r in RADII}
+    assert numbers(best, "cohen-ds", "ours", "Algorithm 1") == pytest.approx(expected, abs=0.0501)
+    of_paper = published("best.tsv", data="cifar10", norm="l2", method="cohen-ds2")
+    assert numbers(best, "cohen-ds2", "paper", "Algorithm 1") == pytest.approx(of_paper, abs=0.0501)
+    acr = max(float(np.mean(run.table.radius * run.table.is_correct)) for run in ours)
+    (row,) = [row for row in best.rows if row[:3] == ("cohen-ds", "ours", "Algorithm 1")]
+    assert float(row[-1]) == pytest.approx(acr, abs=5.01e-4)
+    for i, j in best.best:
+        column = [float(row[j]) for row in best.rows if row[1] == "ours"]
+        assert best.rows[i][1] == "ours"
+        assert float(best.rows[i][j]) == max(column)
+
+
+def test_the_gain_of_ours_and_of_the_paper(experiment: Experiment) -> None:
+    found, records = compare(experiment)
+    gain = found["paper-gain-l2"]
+    fixed, halving = records["cohen-0.25-fixed"], records["cohen-0.25-halving"]
+    expected = {r: accuracy(halving, r) - accuracy(fixed, r) for r in RADII}
+    for level in ("best", "0.25"):
+        assert numbers(gain, "cohen-ds over cohen", level, "ours", "halving") == pytest.approx(expected, abs=0.0501)
+    better, worse = (published("best.tsv", data="cifar10", method=name) for name in ("cohen-ds", "cohen"))
+    shown = numbers(gain, "cohen-ds over cohen", "best", "paper", "Algorithm 1")
+    assert shown == pytest.approx({r: better[r] - worse[r] for r in RADII}, abs=0.0501)
+    assert shown[0.5] == pytest.approx(7.7)  # as its text says
+    at = [
+        published("per_sigma.tsv", data="cifar10", method="cohen-ds", sigma="0.25", steps=str(100 * k))
+        for k in range(1, 10)
+    ]
+    base = published("per_sigma.tsv", data="cifar10", method="cohen", sigma="0.25")
+    shown = numbers(gain, "cohen-ds over cohen", "0.25", "paper", "Algorithm 1")
+    assert shown == pytest.approx({r: max(curve[r] for curve in at) - base[r] for r in RADII}, abs=0.0501)
+
+
+def test_runs_of_the_appendix_stand_beside_their_own(experiment: Experiment) -> None:
+    found, records = compare(experiment)
+    table = found["paper-per-sigma-l2"]
+    run = records["cohen-ds2-0.25-ascent-paper-k900"]
+    assert numbers(table, "cohen-ds2", "0.25", "900", "ours") == pytest.approx(
+        {r: accuracy(run, r) for r in RADII}, abs=0.0501
+    )
+    of_paper = published("per_sigma.tsv", data="cifar10", method="cohen-ds2", sigma="0.25", steps="900")
+    assert numbers(table, "cohen-ds2", "0.25", "900", "paper") == pytest.approx(of_paper, abs=0.0501)
+    assert len(table.rows) == 2 * 5  # all but the halving search, which the paper does not have
+
+
+def test_l1_has_tables_of_its_own(experiment: Experiment) -> None:
+    found, records = compare(experiment)
+    radii = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+    gain = numbers(found["paper-gain-l1"], "yang-ds over yang", "best", "ours", "halving")
+    fixed, halving = records["yang-0.50-fixed"], records["yang-0.50-halving"]
+    assert gain == pytest.approx({r: accuracy(halving, r) - accuracy(fixed, r) for r in radii}, abs=0.0501)
+    assert numbers(found["paper-gain-l1"], "yang-ds over yang", "best", "paper", "Algorithm 1")[0.5] == 7.0
+    assert not any("yang" in cell for row in found["paper-best-l2"].rows for cell in row)
+
+
+def test_both_settings_are_said(experiment: Experiment) -> None:
+    found, _ = compare(experiment)
+    said = {row[0]: row[1:] for row in found["paper-settings"].rows}
+    assert said["data"] == ("digits", "CIFAR-10")
+    assert said["images certified"][0] == "200"
+    assert said["images certified"][1].startswith("10,000")
+    assert said["network"] == ("digits-cnn", "ResNet-18")
+    assert said["epochs of training"][0] == "cohen 6, cohen-ds2 2, yang 40"
+    assert said["epochs of training"][1].startswith("200")
+    assert said["n"] == ("400", "100,000")
+    for table in found.values():
+        assert table.name == "paper-settings" or "n = 400" in table.caption
+        assert table.name == "paper-settings" or "n = 100,000" in table.caption
+
+
+def test_what_is_not_complete_is_left_out(experiment: Experiment) -> None:
+    found, _ = compare(experiment, ["cohen-0.25-halving"])
+    assert set(found) == {"paper-settings", "paper-best-l2"}  # without a fixed run there is no gain
+    assert {row[0] for row in found["paper-best-l2"].rows} == {"cohen-ds"}
+    assert compare(experiment, [])[0] == {}

@@ -1,0 +1,138 @@
+"""`sigmax reproduce` on a small experiment, from nothing to the report."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from commands import Run
+from sigmax.cli.reproduce import UNFINISHED
+from sigmax.records import read_run
+from small_experiment import EXPERIMENT, RUNS, tables, write_experiment
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shared by the tests of this file in their order: one makes the experiment, the others look at it."""
+    return tmp_path_factory.mktemp("experiment")
+
+
+def test_max_hours_0_stops_at_once_and_says_how_to_go_on(run: Run, folder: Path) -> None:
+    code, said, log = run("reproduce", write_experiment(folder), "--out", folder / "run", "--max-hours", 0)
+    assert code == UNFINISHED == 3
+    assert f"Continue with the same command with --out {folder / 'run'}" in log
+    assert re.search(r"certify\s+cohen-ds2-0.25-ascent-paper-k4\s+to do", said)
+    assert "report" not in said
+    assert not (folder / "run" / "networks").exists()
+
+
+def test_only_does_what_it_names_and_marks_the_report(run: Run, folder: Path) -> None:
+    arguments = ("reproduce", folder / "small.toml", "--out", folder / "run", "--only", "cohen-0.25-fixed")
+    code, _, log = run(*arguments)
+    assert code == 0, log
+    assert [path.name for path in (folder / "run" / "runs").iterdir()] == ["cohen-0.25-fixed"]
+    text = (folder / "run" / "report" / "report.md").read_text()
+    assert "A small experiment (partial)" in text
+    assert "1 of 6 certifications are complete" in text
+    (folder / "run" / "report" / "figures" / "of-before.png").touch()
+    assert run(*arguments[:-1], "macer*")[0] == 2
+
+
+def test_the_rest_is_done_and_reported(run: Run, folder: Path) -> None:
+    code, said, log = run("reproduce", folder / "small.toml", "--out", folder / "run")
+    assert code == 0, log
+    assert re.search(r"certify\s+cohen-0.25-fixed\s+done", said)
+    assert f"report: {folder / 'run' / 'report'}" in said
+    text = (folder / "run" / "report" / "report.md").read_text()
+    assert "partial" not in text.lower()
+    assert "This is a test." in text
+    assert not (folder / "run" / "report" / "figures" / "of-before.png").exists()
+    runs = {path.name: read_run(path) for path in (folder / "run" / "runs").iterdir()}
+    assert {name: found.note("method") for name, found in runs.items()} == RUNS
+    assert {found.note("data") for found in runs.values()} == {"digits"}
+    assert {found.note("model") for found in runs.values()} == {"cohen-0.25", "cohen-ds2-0.25"}
+    assert all(found.table.idx.tolist() == [25 * i for i in range(18)] for found in runs.values())
+    assert all(found.table.is_settled == (name != "cohen-0.25-fixed") for name, found in runs.items())
+    assert (folder / "run" / "experiment.toml").read_text() == EXPERIMENT
+    assert {"paper-settings.csv", "paper-best-l2.csv", "paper-gain-l2.csv"} <= set(tables(folder / "run"))
+
+
+def test_again_changes_nothing(run: Run, folder: Path) -> None:
+    before = tables(folder / "run")
+    code, said, _ = run("reproduce", folder / "small.toml", "--out", folder / "run", "--json")
+    assert code == 0
+    answer = json.loads(said)
+    assert answer["finished"]
+    assert {step["state"] for step in answer["steps"]} == {"done"}
+    assert sum(step["passes"] for step in answer["steps"]) == 0
+    assert tables(folder / "run") == before
+
+
+def test_a_changed_experiment_is_refused_with_what_differs(run: Run, folder: Path, tmp_path: Path) -> None:
+    changed = EXPERIMENT.replace("n = 400", "n = 500").replace("epochs = 6", "epochs = 7").replace("25\nmax", "20\nmax")
+    for more in ((), ("--plan",)):
+        code, _, log = run("reproduce", write_experiment(tmp_path, changed), "--out", folder / "run", *more)
+        assert code == 2
+        assert "network cohen-0.25.epochs=7 (was 6)" in log
+        assert "certification cohen-0.25-ascent-paper-k2.n=500 (was 400)" in log
+        assert "choose another folder" in log
+        assert len(log.splitlines()) == 1
+
+
+def test_an_experiment_may_grow_and_be_told_otherwise(run: Run, folder: Path, tmp_path: Path) -> None:
+    grown = EXPERIMENT.replace("steps = [2, 4]", "steps = [2, 4, 6]").replace("This is a test.", "Still a test.")
+    code, said, log = run("reproduce", write_experiment(tmp_path, grown), "--out", folder / "run", "--plan", "--json")
+    assert code == 0, log
+    states = {step["name"]: step["state"] for step in json.loads(said) if step["kind"] == "certify"}
+    new = ("cohen-0.25-ascent-paper-k6", "cohen-ds2-0.25-ascent-paper-k6")
+    assert states == dict.fromkeys(RUNS, "done") | dict.fromkeys(new, "to do")
+
+
+def test_a_plan_costs_what_was_measured_before(run: Run, folder: Path, tmp_path: Path) -> None:
+    table = folder / "run" / "runs" / "cohen-0.25-halving" / "certificates.tsv"
+    whole = table.read_bytes()
+    seconds = read_run(table.parent).table.seconds
+    try:
+        table.write_bytes(b"".join(whole.splitlines(keepends=True)[:10]))
+        code, said, _ = run("reproduce", folder / "small.toml", "--out", folder / "run", "--plan", "--json")
+    finally:
+        table.write_bytes(whole)
+    assert code == 0
+    (step,) = [step for step in json.loads(said) if step["name"] == "cohen-0.25-halving"]
+    assert (step["state"], step["done"], step["total"]) == ("partly, 9 of 18", 9, 18)
+    assert step["passes"] == 9 * (20 + 400 + 944)  # n0, n, and what halving costs
+    assert step["seconds"] == pytest.approx(seconds[:9].sum(), abs=0.06)
+
+
+def test_help_has_an_example(run: Run) -> None:
+    code, said, _ = run("reproduce", "--help")
+    assert code == 0
+    assert "sigmax reproduce digits --out runs/digits" in " ".join(said.split())
+
+
+def test_presets_can_be_listed_and_copied(run: Run, tmp_path: Path) -> None:
+    code, said, _ = run("reproduce", "list")
+    assert code == 0
+    assert "digits " in said
+    assert "paper-imagenet " in said
+    code, said, _ = run("reproduce", "show:digits")
+    assert code == 0
+    (tmp_path / "mine.toml").write_text(said)
+    assert run("reproduce", tmp_path / "mine.toml", "--plan", "--json", "--out", tmp_path)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("--max-hours -1", "--max-hours >= 0"),
+        ("--device abacus", "a device that is here"),
+        ("--data cifar10:/nonexistent", "unpack the official archive"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_nothing(run: Run, tmp_path: Path, flags: str, says: str) -> None:
+    code, _, log = run("reproduce", write_experiment(tmp_path), "--out", tmp_path / "run", *flags.split())
+    assert code == 2
+    assert says in log
+    assert len(log.strip().splitlines()) == 1
+    assert not (tmp_path / "run" / "experiment.json").exists()
