@@ -102,7 +102,7 @@ def certify(
     from sigmax.data import load_source
     from sigmax.engine import certify_source, run_notes
     from sigmax.models.checkpoint import ZOO
-    from sigmax.records import CONFIG, read_config, read_run
+    from sigmax.records import read_run
     from sigmax.smoothed import Budget
 
     if skip < 1 or (max_inputs is not None and max_inputs < 1):
@@ -116,12 +116,11 @@ def certify(
         kind = "per-input" if chosen.is_per_input else "fixed"
         name = model.removeprefix(ZOO) if model.startswith(ZOO) else Path(model).stem
         out = Path("runs") / f"{name}-{data.partition(':')[0]}-{kind}"
-    if batch is None and resume and (out / CONFIG).exists():
-        batch = read_config(out)["batch"]  # a probe might find another one today
     smoothed = make_smoothed(
         *(loaded, chosen, norm, outputs, batch, backend),
         classes=len(source.class_names),
         shape=source.shape,
+        out=out,
     )
     with resumable(f"the same command with --out {out} --resume"):
         certify_source(

@@ -10,6 +10,7 @@ from sigmax.errors import InvalidInputError, ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from torch import Tensor
 
@@ -152,8 +153,13 @@ def make_smoothed(
     *,
     classes: int | None,
     shape: tuple[int, ...],
+    out: "Path | None" = None,
 ) -> "SmoothedClassifier":
-    """The smoothed classifier that the options ask for; `classes` is what the data or the user says."""
+    """The smoothed classifier that the options ask for.
+
+    `classes` is what the data or the user says; `out` is the run folder, where there is one.
+    """
+    from sigmax.engine import batch_of
     from sigmax.models import BaseClassifier
     from sigmax.noise import Gaussian, Uniform
     from sigmax.probe import fastest_batch
@@ -170,7 +176,7 @@ def make_smoothed(
     if batch is None:
         # Of the network as it is: an engine may take half a minute to build for each size.
         plain = BaseClassifier(loaded.model, num_classes=has, outputs=kind, identity=loaded.identity)
-        batch = fastest_batch(plain, shape)
+        batch = batch_of(out, plain, shape) if out else fastest_batch(plain, shape)
     return SmoothedClassifier(
         _accelerated(loaded.model, backend, shape, batch),
         num_classes=has,

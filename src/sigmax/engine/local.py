@@ -10,7 +10,18 @@ import torch
 
 from sigmax.data import ImageSource
 from sigmax.memory import CertificateMemory
-from sigmax.records import MEMORY, NOTES, CertificateTable, RunFolder, format_row, read_table
+from sigmax.models import BaseClassifier
+from sigmax.probe import fastest_batch
+from sigmax.records import (
+    CONFIG,
+    MEMORY,
+    NOTES,
+    CertificateTable,
+    RunFolder,
+    format_row,
+    read_config,
+    read_table,
+)
 from sigmax.sampling import Progress
 from sigmax.smoothed import Budget, SmoothedClassifier
 
@@ -78,6 +89,16 @@ def certify_source(
         advance = stack.enter_context(track(f"certifying {left} inputs", work))
         _append_rows(smoothed, source, indices, done, run, settler, budget, advance)
     return read_table(out)
+
+
+def batch_of(out: Path, classifier: BaseClassifier, shape: tuple[int, ...]) -> int:
+    """The batch that the run in this folder was begun with; for a new one the fastest, found by a probe.
+
+    A run that is continued keeps its batch: a probe may find another one today.
+    """
+    if (out / CONFIG).exists() and (begun := read_config(out).get("batch")):
+        return int(begun)
+    return fastest_batch(classifier, shape)
 
 
 def _open_memory(path: Path, smoothed: SmoothedClassifier) -> CertificateMemory:

@@ -31,7 +31,7 @@ class Machine:
     Args:
         device: By default an accelerator if there is any.
         backend: What certifies; see `sigmax.models.backends.accelerate`.
-        batch: Noisy samples per forward pass; by default chosen by the size of the input.
+        batch: Noisy samples per forward pass; by default the fastest for each network.
     """
 
     device: str | None = None
@@ -46,10 +46,9 @@ class Machine:
         kind = self.device.partition(":")[0] if self.device else "auto"
         return Fabric(accelerator=kind, devices=1, precision=precision)  # type: ignore[arg-type]
 
-    def prepare(self, model: nn.Module, shape: tuple[int, ...]) -> nn.Module:
-        """The network in its place and behind its engine, for inputs of this shape."""
-        place_model(model, self.device)
-        return accelerate(model, self.backend, batch_shape=(batch_rows(math.prod(shape), self.batch), *shape))
+    def prepare(self, model: nn.Module, shape: tuple[int, ...], batch: int) -> nn.Module:
+        """The network, which is in its place, behind its engine, for batches of inputs of this shape."""
+        return accelerate(model, self.backend, batch_shape=(batch_rows(math.prod(shape), batch), *shape))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

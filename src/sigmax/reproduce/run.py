@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, final
@@ -12,11 +13,12 @@ from typing import Any, Self, final
 from torch import nn
 
 from sigmax.data import load_source
-from sigmax.engine import Tracker, certify_source, run_notes
+from sigmax.engine import Tracker, batch_of, certify_source, run_notes
 from sigmax.errors import ModelError, RecordError
 from sigmax.files import lock_folder, write_atomically
-from sigmax.models import LoadedModel, load_model
-from sigmax.records import Run, read_run
+from sigmax.models import BaseClassifier, LoadedModel, ModelCard, load_model
+from sigmax.models.backends import place_model
+from sigmax.records import CONFIG, Run, read_run
 from sigmax.report.report import write_report
 from sigmax.reproduce.comparison import compare_with_paper
 from sigmax.reproduce.experiment import Certification, Experiment, Network
@@ -52,7 +54,7 @@ class Reproduction:
         is_trained = any(network.recipe for network in experiment.networks)
         self.examples = load_source(experiment.train_data, split="train") if is_trained else self.source
         self._lock = lock_folder(out)
-        self._ready: tuple[str, LoadedModel, nn.Module] | None = None
+        self._ready: _Ready | None = None
         try:
             settings = check_folder(experiment, out)
             write_atomically(out / SETTINGS, (json.dumps(settings, indent=2) + "\n").encode())
@@ -135,20 +137,14 @@ class Reproduction:
             )
 
     def _certify(self, run: Certification, track: Tracker) -> None:
-        loaded, model = self._prepared(run.network)
-        assert loaded.card is not None
-        if len(self.source.class_names) > loaded.card.num_classes:
-            raise ModelError(
-                f"expected at most the {loaded.card.num_classes} classes of {run.network.name}, "
-                f"got data with {len(self.source.class_names)}"
-            )
+        ready = self._prepared(run.network)
         smoothed = SmoothedClassifier(
-            model,
-            num_classes=loaded.card.num_classes,
+            ready.model,
+            num_classes=ready.card.num_classes,
             noise=run.noise,
             sigma=run.search,
-            outputs=loaded.card.outputs,
-            batch_size=self.machine.batch,
+            outputs=ready.card.outputs,
+            batch_size=ready.batch,
         )
         name = run.network.model or run.network.name
         certify_source(
@@ -165,13 +161,39 @@ class Reproduction:
     def _load(self, network: Network) -> LoadedModel:
         return load_model(network.model or str(self.out / NETWORKS / network.name), **network.loading)
 
-    def _prepared(self, network: Network) -> tuple[LoadedModel, nn.Module]:
+    def _prepared(self, network: Network) -> "_Ready":
         """The network ready to be certified; kept for the next certification, because engines take time to start."""
-        if self._ready is None or self._ready[0] != network.name:
+        if self._ready is None or self._ready.name != network.name:
             loaded = self._load(network)
             assert isinstance(loaded.model, nn.Module)
-            self._ready = (network.name, loaded, self.machine.prepare(loaded.model, self.source.shape))
-        return self._ready[1], self._ready[2]
+            assert loaded.card is not None
+            if len(self.source.class_names) > loaded.card.num_classes:
+                raise ModelError(
+                    f"expected at most the {loaded.card.num_classes} classes of {network.name}, "
+                    f"got data with {len(self.source.class_names)}"
+                )
+            place_model(loaded.model, self.machine.device)
+            plain = BaseClassifier(loaded.model, num_classes=loaded.card.num_classes, outputs=loaded.card.outputs)
+            batch = self.machine.batch or self._batch(network, plain)
+            model = self.machine.prepare(loaded.model, self.source.shape, batch)
+            self._ready = _Ready(name=network.name, card=loaded.card, model=model, batch=batch)
+        return self._ready
+
+    def _batch(self, network: Network, classifier: BaseClassifier) -> int:
+        """One batch for all runs of a network: that of the first which was begun."""
+        folders = [self.out / RUNS / run.name for run in self.experiment.certifications if run.network == network]
+        begun = [folder for folder in folders if (folder / CONFIG).exists()]
+        return batch_of((begun or folders)[0], classifier, self.source.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """A network behind its engine."""
+
+    name: str
+    card: ModelCard
+    model: nn.Module
+    batch: int
 
 
 def until(deadline: float, track: Tracker) -> Tracker:
