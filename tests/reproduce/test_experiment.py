@@ -5,24 +5,10 @@ from pathlib import Path
 import pytest
 
 from sigmax.errors import InvalidInputError, SigmaxError
-from sigmax.models import LoadedModel, load_model
-from sigmax.models.checkpoint import ZOO, zoo
 from sigmax.reproduce import Machine, load_experiment, make_plan, presets
-from sigmax.reproduce import experiment as module
 from sigmax.reproduce.machine import Speed
 from sigmax.sigma import AscentSearch, GridSearch
 from small_experiment import EXPERIMENT, RUNS, write_experiment
-
-
-@pytest.fixture
-def complete_zoo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A preset may name a network of the zoo that is still to come."""
-
-    def load(spec: str, **loading: str) -> LoadedModel:
-        is_missing = spec.startswith(ZOO) and spec.removeprefix(ZOO) not in zoo()
-        return load_model(f"{ZOO}{zoo()[0]}" if is_missing else spec, **loading)
-
-    monkeypatch.setattr(module, "load_model", load)
 
 
 def test_an_experiment_is_what_its_file_says(tmp_path: Path) -> None:
@@ -99,7 +85,6 @@ def test_every_preset_of_the_issue_is_there() -> None:
     assert tuple(presets()) == ("cifar10-cpu", "digits", *papers)
 
 
-@pytest.mark.usefixtures("complete_zoo")
 @pytest.mark.parametrize("name", list(presets()))
 def test_presets_load_and_plan(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sigmax.reproduce.plan.measure_speed", lambda *_, **__: Speed(sampling=1e3, search=1e2))
@@ -118,7 +103,6 @@ def test_presets_load_and_plan(name: str, tmp_path: Path, monkeypatch: pytest.Mo
         assert not found.report.scaled_down
 
 
-@pytest.mark.usefixtures("complete_zoo")
 def test_the_presets_have_the_sizes_of_the_paper() -> None:
     whole = load_experiment("paper-cifar10")
     assert {network.arch for network in whole.networks} == {"resnet18"}
