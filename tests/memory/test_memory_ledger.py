@@ -148,9 +148,9 @@ def test_a_lost_input_is_refused_where_it_matters(file: Path) -> None:
     run_sql(file, "DELETE FROM inputs WHERE id = 7")
     with CertificateMemory.existing(file) as memory:
         assert memory.lookup(at(2.0)) is not None
-        with pytest.raises(MemoryRefusedError, match="without gaps, got input None in place of 7"):
+        with pytest.raises(MemoryRefusedError, match="without gaps, got input 8 in place of 7"):
             memory.lookup(at(12.0))
-        with pytest.raises(MemoryRefusedError, match="without gaps, got input None in place of 7"):
+        with pytest.raises(MemoryRefusedError, match="without gaps, got input 8 in place of 7"):
             list(memory.contradictions())
 
 

@@ -30,6 +30,7 @@ from sigmax.memory.index import SketchedBalls
 FORMAT = 2
 _CACHE_BYTES = 64 * 2**20
 _PATIENCE = 60.0  # seconds that a writer waits for the lock of another, which holds it for milliseconds
+_ENTRIES = 256  # entries read at a time
 _PAGE = 2**17  # sketches read at a time: bounds what opening a long ledger takes
 _SQLITE_PAGE = 2**14  # bytes; of 8-bit images of 3 x 32 x 32, five fill it, where one fills SQLite's usual page
 
@@ -73,7 +74,9 @@ def _sql(statement: sa.ClauseElement) -> str:
 
 _select_owner = _sql(sa.select(_owner.c.format, _owner.c.norm, _owner.c.fingerprint, _owner.c.shape))
 _select_balls = _sql(sa.select(_balls).where(_balls.c.id > sa.bindparam("after")).order_by(_balls.c.id)) + " LIMIT ?"
-_select_input = _sql(sa.select(_inputs).where(_inputs.c.id == sa.bindparam("id")))
+_select_inputs = (
+    _sql(sa.select(_inputs).where(_inputs.c.id > sa.bindparam("after")).order_by(_inputs.c.id)) + " LIMIT ?"
+)
 _insert_owner, _insert_ball, _insert_input = _sql(_owner.insert()), _sql(_balls.insert()), _sql(_inputs.insert())
 _update_shape = _sql(_owner.update().values(shape=sa.bindparam("shape")))
 
@@ -165,25 +168,30 @@ class Ledger:
             sketches=np.frombuffer(b"".join(sketches), dtype="<f4").reshape(len(rows), -1).astype(np.float32),
         )
 
-    def entry(self, entry_id: int) -> Entry | None:
-        """The entry with this id; None if there is none after the one before it."""
-        rows = self._execute(_select_balls, (entry_id - 1, 1))
-        if not rows:
-            return None
-        self._check_row("ball", entry_id, rows[0])
-        _, label, radius, sigma, *_ = rows[0]
-        rule: Rule
-        _, rule, point, encoding, content, _ = self._input(entry_id)
-        certified = PointCertificate(**json.loads(point))
-        answer = SettledCertificate(label=label, radius=radius, sigma=sigma, point=certified, rule=rule)
-        return Entry(id=entry_id, x=_decode(encoding, content), answer=answer)
+    def read(self, *, after: int, limit: int = _ENTRIES) -> list[Entry]:
+        """The next entries after this id, at most so many."""
+        balls = self._execute(_select_balls, (after, limit))
+        inputs = self._execute(_select_inputs, (after, limit))
+        entries = []
+        for i, ball in enumerate(balls):
+            whole = inputs[i] if i < len(inputs) else (None,)
+            self._check_row("ball", after + i + 1, ball)
+            self._check_row("input", after + i + 1, whole)
+            _, label, radius, sigma, *_ = ball
+            rule: Rule
+            _, rule, point, encoding, content, _ = whole
+            certified = PointCertificate(**json.loads(point))
+            answer = SettledCertificate(label=label, radius=radius, sigma=sigma, point=certified, rule=rule)
+            entries.append(Entry(id=after + i + 1, x=_decode(encoding, content), answer=answer))
+        return entries
 
     def points(self, ids: Sequence[int]) -> Vector:
         """The inputs of these entries, (len(ids), d); kept in memory while there is room."""
         for i in ids:
             if i not in self._points:
-                _, _, _, encoding, content, _ = self._input(i)
-                self._points[i] = _decode(encoding, content)
+                rows = self._execute(_select_inputs, (i - 1, 1))
+                self._check_row("input", i, rows[0] if rows else (None,))
+                self._points[i] = _decode(*rows[0][3:5])
         found = np.stack([self._points[i] for i in ids])  # m d
         while len(self._points) * found[0].nbytes > _CACHE_BYTES:
             del self._points[next(iter(self._points))]
@@ -215,13 +223,6 @@ class Ledger:
     def close(self) -> None:
         """Give the file back."""
         self._connection.close()
-
-    def _input(self, entry_id: int) -> tuple[Any, ...]:
-        """The row of an input, which is as it was written."""
-        rows = self._execute(_select_input, (entry_id,))
-        row = rows[0] if rows else (None,)
-        self._check_row("input", entry_id, row)
-        return row
 
     def _check_row(self, what: str, entry_id: int, row: tuple[Any, ...]) -> None:
         if row[0] != entry_id:

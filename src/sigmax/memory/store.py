@@ -97,10 +97,10 @@ class CertificateMemory:
 
     def entries(self) -> Iterator[Entry]:
         """All entries, in the order in which they were settled."""
-        entry_id = 1
-        while entry := self._entry(entry_id):
-            yield entry
-            entry_id += 1
+        last = 0
+        while page := self._page(last):
+            yield from page
+            last = page[-1].id
 
     def settle(self, x: Input, point: PointCertificate) -> SettledCertificate:
         """Turn what sampling says about x into the answer to give, and store it before giving it.
@@ -229,10 +229,10 @@ class CertificateMemory:
                 rivals.append(j)
         return rivals
 
-    def _entry(self, entry_id: int) -> Entry | None:
+    def _page(self, after: int) -> list[Entry]:
         with self._lock:
             self._ledger.roll_back()
-            return self._ledger.entry(entry_id)
+            return self._ledger.read(after=after)
 
     def _refresh(self) -> None:
         """Be as the file is: without a transaction that an interrupt left open, with all entries."""
@@ -264,8 +264,8 @@ class CertificateMemory:
         if self._index is None:
             return None, []
         same, neighbours = self._see(query, point, self._index, self._read, start=start)
-        entry = self._ledger.entry(same + 1) if same is not None else None
-        return entry.answer if entry is not None else None, neighbours
+        answer = self._ledger.read(after=same, limit=1)[0].answer if same is not None else None
+        return answer, neighbours
 
     def _see(
         self,
