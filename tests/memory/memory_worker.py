@@ -1,7 +1,8 @@
 """A process of its own that uses a memory file; run by the tests beside this file.
 
-`memory_worker.py settle FILE SEED COUNT [--check]` settles COUNT crowded inputs and prints each answer after
-it was given, as a line of JSON. With --check it also compares each answer, and the index, with brute force.
+`memory_worker.py settle FILE SEED COUNT [--check] [--block]` settles COUNT crowded inputs and prints each answer
+after it was given, as a line of JSON. With --check it also compares each answer, and the index, with brute force;
+with --block it settles 20 at a time.
 
 `memory_worker.py open` opens, and so makes, the file of each name that it reads from its standard input.
 """
@@ -40,7 +41,7 @@ class BruteForce:
 
     def read(self) -> None:
         """Take in what the file holds by now."""
-        query = "SELECT id, label, radius, x FROM entries WHERE id > ? ORDER BY id"
+        query = "SELECT id, label, radius, x FROM balls JOIN inputs USING (id) WHERE id > ? ORDER BY id"
         for entry_id, label, radius, x in self._connection.execute(query, (len(self.ids),)):
             self.ids[x] = entry_id
             assert entry_id == len(self.ids), f"expected entry {len(self.ids)}, got {entry_id}"
@@ -63,7 +64,7 @@ class BruteForce:
         assert answer.label == label, f"expected label {label}, got {answer}"
         assert -1e-15 <= radius - answer.radius <= ROUNDING, f"expected radius {radius}, got {answer}"
 
-    def check_near(self, x: Vector, reach: float, near: NDArray[np.intp], count: int) -> None:
+    def check_near(self, x: Vector, reach: float, near: list[int], count: int) -> None:
         """That the search has found every entry whose ball meets or touches the ball around x."""
         distances, _, radii = self._view(x, count)
         is_missing = distances <= radii + reach
@@ -84,21 +85,25 @@ def crowded(rng: np.random.Generator) -> tuple[Vector, PointCertificate]:
     return x, certificate(label=label, radius=radius) if label < 4 else certificate(label=None, radius=0.0)
 
 
-def settle(file: Path, seed: int, count: int, *, is_checked: bool) -> None:
+def settle(file: Path, seed: int, count: int, *, block: int, is_checked: bool) -> None:
     rng = np.random.default_rng(seed)
     with CertificateMemory.open(file, norm=2) as memory:
         brute_force = BruteForce(file)
-        for _ in range(count):
-            x, point = crowded(rng)
-            answer = memory.settle(x, point)
-            print(json.dumps([x.tolist(), answer.label, answer.radius]), flush=True)
+        for _ in range(count // block):
+            inputs, points = zip(*(crowded(rng) for _ in range(block)), strict=True)
+            answers = memory.settle_many(np.stack(inputs), points)
+            for x, answer in zip(inputs, answers, strict=True):
+                print(json.dumps([x.tolist(), answer.label, answer.radius]), flush=True)
             if is_checked:
-                is_new = x.tobytes() not in brute_force.ids
+                before = set(brute_force.ids)
                 brute_force.read()
-                if answer.label is not None and is_new and answer.point == point:
+            for x, point, answer in zip(inputs, points, answers, strict=True) if is_checked else ():
+                if answer.label is not None and x.tobytes() not in before and answer.point == point:
                     brute_force.check(x, point, answer)
                 if memory._index is not None:
-                    near = memory._index.near(x, point.radius)
+                    sketch = memory._index.sketch(x)
+                    margin = float(memory._index.sketch.margins(x, sketch))
+                    near = memory._index.near(sketch, margin, radius=point.radius)
                     brute_force.check_near(x, point.radius, near, len(memory))
 
 
@@ -113,4 +118,6 @@ if __name__ == "__main__":
     if sys.argv[1] == "open":
         open_files()
     else:
-        settle(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), is_checked="--check" in sys.argv)
+        flags = sys.argv[5:]
+        block = 20 if "--block" in flags else 1
+        settle(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), block=block, is_checked="--check" in flags)

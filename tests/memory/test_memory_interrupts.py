@@ -101,10 +101,31 @@ def test_interrupted_at_every_line_of_ours_in_process() -> None:
         assert check_all_moments(memory, iter(range(1, 10_000)), (OURS,)) > 100
 
 
+def test_a_block_interrupted_at_any_line_is_stored_as_a_whole_or_not_at_all() -> None:
+    with CertificateMemory(norm=2) as memory:
+        for i in range(10_000):
+            inputs, points = zip(*(step(5 * i + k) for k in range(5)), strict=True)
+            before, is_over = len(memory), False
+            try:
+                with interrupted(1 + 7 * i, folders=(OURS,)):
+                    memory.settle_many(np.stack(inputs), points)
+                    is_over = True
+            except KeyboardInterrupt:
+                pass
+            assert len(list(memory.entries())) - before in (0, 5)
+            answers = memory.settle_many(np.stack(inputs), points)
+            assert answers == memory.lookup_many(np.stack(inputs))
+            assert len(memory) == before + 5
+            if is_over:
+                break
+        assert i > 50
+        assert list(memory.contradictions()) == []
+
+
 @pytest.mark.parametrize("is_durable", [False, True], ids=["in process", "file"])
 def test_interrupted_inside_sqlalchemy(tmp_path: Path, is_durable: bool) -> None:
     with CertificateMemory(norm=2, path=tmp_path / "memory.db" if is_durable else None) as memory:
-        assert check_all_moments(memory, iter(range(1, 100_000, 17)), WITH_SQLALCHEMY) > 50
+        assert check_all_moments(memory, iter(range(1, 100_000, 5)), WITH_SQLALCHEMY) > 50
 
 
 def test_interrupted_with_another_writer(tmp_path: Path) -> None:

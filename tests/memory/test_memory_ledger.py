@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.errors import InvalidInputError, MemoryRefusedError
-from sigmax.memory import CertificateMemory
+from sigmax.memory import CertificateMemory, Ledger
 from sigmax.memory.balls import Vector
+from sigmax.memory.index import Sketch, SketchedBalls
 
 certificate = partial(PointCertificate, sigma=0.25, p_lower=0.9, n=1_000, alpha=0.001, norm=2)
 Settle = Callable[[CertificateMemory], object]
@@ -73,9 +74,20 @@ def test_another_norm_is_refused(file: Path) -> None:
 
 
 def test_another_format_is_refused(file: Path) -> None:
-    run_sql(file, "UPDATE memory SET format = 2")
-    with pytest.raises(MemoryRefusedError, match="expected memory format 1, got 2; use the version that wrote it"):
+    run_sql(file, "UPDATE memory SET format = 3")
+    with pytest.raises(MemoryRefusedError, match="expected memory format 2, got 3; use the version that wrote it"):
         CertificateMemory.open(file, norm=2, fingerprint="network")
+
+
+def test_a_file_without_sketches_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "memory.db"
+    run_sql(file, "CREATE TABLE memory (id INTEGER PRIMARY KEY, format INTEGER, norm INTEGER, fingerprint, shape)")
+    run_sql(file, "INSERT INTO memory VALUES (1, 1, 2, NULL, NULL)")
+    run_sql(file, "CREATE TABLE entries (id INTEGER PRIMARY KEY, label, radius, sigma, rule, point, encoding, x)")
+    before = file.read_bytes()
+    with pytest.raises(MemoryRefusedError, match="expected memory format 2, got 1; use the version that wrote it"):
+        CertificateMemory.existing(file)
+    assert file.read_bytes() == before
 
 
 def test_an_existing_memory_says_what_it_belongs_to(file: Path) -> None:
@@ -116,36 +128,123 @@ def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.95])
 def test_a_truncated_file_is_refused(file: Path, share: float) -> None:
+    """On opening, or, where only inputs are lost, by the check at the latest."""
     os.truncate(file, int(share * file.stat().st_size))
-    with pytest.raises(MemoryRefusedError, match=r"malformed|not a database|expected an intact file"):
-        CertificateMemory.open(file, norm=2, fingerprint="network")
+    refusals = r"malformed|not a database|expected an intact file|as it was written"
+    with (
+        pytest.raises(MemoryRefusedError, match=refusals),
+        CertificateMemory.open(file, norm=2, fingerprint="network") as memory,
+    ):
+        list(memory.contradictions())
 
 
-def test_a_lost_entry_is_refused(file: Path) -> None:
-    run_sql(file, "DELETE FROM entries WHERE id = 7")
-    with pytest.raises(MemoryRefusedError, match="expected entries 1, 2, 3, … without gaps, got 8 in place of 7"):
+def test_a_lost_ball_is_refused(file: Path) -> None:
+    run_sql(file, "DELETE FROM balls WHERE id = 7")
+    with pytest.raises(MemoryRefusedError, match="expected entries 1, 2, 3, … without gaps, got ball 8 in place of 7"):
         CertificateMemory.existing(file)
 
 
+def test_a_lost_input_is_refused_where_it_matters(file: Path) -> None:
+    run_sql(file, "DELETE FROM inputs WHERE id = 7")
+    with CertificateMemory.existing(file) as memory:
+        assert memory.lookup(at(2.0)) is not None
+        with pytest.raises(MemoryRefusedError, match="without gaps, got input 8 in place of 7"):
+            memory.lookup(at(12.0))
+        with pytest.raises(MemoryRefusedError, match="without gaps, got input 8 in place of 7"):
+            list(memory.contradictions())
+
+
+@pytest.mark.parametrize("change", ["label = 1", "radius = 0.8", "sigma = 0.3", "margin = 0.0", "sketch = zeroblob(8)"])
+def test_a_damaged_ball_is_refused(file: Path, change: str) -> None:
+    run_sql(file, f"UPDATE balls SET {change} WHERE id = 7")
+    with pytest.raises(MemoryRefusedError, match="expected ball 7 as it was written, got one with another checksum"):
+        CertificateMemory.existing(file)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "x = (SELECT x FROM inputs WHERE id = 8)",
+        "rule = 'truncated'",
+        "point = replace(point, 9, 8)",
+        "encoding = '<f4'",
+    ],
+)
+def test_a_damaged_input_is_refused_where_it_matters(file: Path, change: str) -> None:
+    run_sql(file, f"UPDATE inputs SET {change} WHERE id = 7")
+    with CertificateMemory.existing(file) as memory:
+        assert memory.lookup(at(2.0)) is not None
+        with pytest.raises(MemoryRefusedError, match="expected input 7 as it was written, got one with another check"):
+            memory.settle(at(12.5), certificate(label=0, radius=0.5))
+        with pytest.raises(MemoryRefusedError, match="expected input 7 as it was written, got one with another check"):
+            list(memory.contradictions())
+
+
+def test_a_byte_of_an_input_that_the_disk_changed_is_noticed(tmp_path: Path) -> None:
+    """SQLite itself does not notice."""
+    file, image = tmp_path / "memory.db", np.full((3, 32, 32), 77 / 255, dtype=np.float32)
+    with CertificateMemory.open(file, norm=2) as memory:
+        memory.settle(image, certificate(label=0, radius=0.5))
+    content = bytearray(file.read_bytes())
+    content[content.index(bytes([77]) * 3_072) + 1_000] ^= 1
+    file.write_bytes(content)
+    assert run_sql(file, "PRAGMA integrity_check") == [("ok",)]
+    with (
+        CertificateMemory.existing(file) as memory,
+        pytest.raises(MemoryRefusedError, match="expected input 1 as it was written"),
+    ):
+        memory.lookup(image)
+
+
+def append_past_the_rules(
+    file: Path, position: float, label: int, radius: float, sketched: float | None = None
+) -> None:
+    """Append an entry to the ledger without settling it, by default with the sketch of its input."""
+    x, seen_as = at(position)[None], at(position if sketched is None else sketched)[None]
+    point = certificate(label=label, radius=radius)
+    answer = SettledCertificate(label=label, radius=radius, sigma=0.25, point=point, rule="kept")
+    sketch = Sketch((2,))
+    balls = SketchedBalls(
+        labels=np.array([label]),
+        radii=np.array([radius]),
+        sigmas=np.array([0.25]),
+        sketches=sketch(seen_as),
+        margins=sketch.margins(seen_as, sketch(seen_as)),
+    )
+    ledger = Ledger(file, norm=2, fingerprint="network")
+    (count,) = run_sql(file, "SELECT count(*) FROM balls")[0]
+    assert isinstance(count, int)
+    with ledger.locked():
+        ledger.append(count + 1, list(x), [answer], balls)
+    ledger.close()
+
+
 def test_contradictions_that_others_wrote_are_found(file: Path) -> None:
-    run_sql(file, "UPDATE entries SET radius = 1.5 WHERE id = 10")
-    run_sql(file, "UPDATE entries SET x = (SELECT x FROM entries WHERE id = 31) WHERE id = 34")
-    run_sql(file, "UPDATE entries SET radius = 0.0 WHERE id IN (31, 34)")
-    # Balls that only touch share no point.
-    run_sql(file, "UPDATE entries SET radius = 1.0 WHERE id IN (20, 21)")
+    append_past_the_rules(file, 19.0, 0, 0.5)  # into ball 10 at 18, and touches ball 11 at 20, which agrees
+    append_past_the_rules(file, 60.0, 1, 0.0)  # the input of entry 31
+    append_past_the_rules(file, 81.0, 0, 0.25)
+    append_past_the_rules(file, 82.0, 1, 0.75)  # balls that only touch share no point
     progress: list[int] = []
     with CertificateMemory.existing(file) as memory:
-        assert list(memory.contradictions(on_progress=progress.append)) == [(9, 10), (10, 11), (31, 34)]
-        assert sum(progress) == 40
+        assert list(memory.contradictions(on_progress=progress.append)) == [(10, 41), (31, 42)]
+        assert sum(progress) == 44
         with pytest.raises(MemoryRefusedError, match="got an input inside 2 of them that disagree; run `sigmax memory"):
-            memory.lookup(at(16.6))
+            memory.lookup(at(18.6))
+
+
+def test_a_sketch_of_another_input_is_found(file: Path) -> None:
+    append_past_the_rules(file, 100.0, 0, 0.5, sketched=200.0)
+    with (
+        CertificateMemory.existing(file) as memory,
+        pytest.raises(MemoryRefusedError, match="expected the sketch of entry 41 to be that of its input"),
+    ):
+        list(memory.contradictions())
 
 
 def test_contradictions_include_what_others_appended_since(file: Path) -> None:
-    with CertificateMemory.existing(file) as memory, CertificateMemory.existing(file) as other:
-        other.settle(at(100.0), certificate(label=0, radius=0.5))
-        other.settle(at(101.0), certificate(label=1, radius=0.5))
-        run_sql(file, "UPDATE entries SET radius = 0.6 WHERE id > 40")
+    with CertificateMemory.existing(file) as memory:
+        append_past_the_rules(file, 100.0, 0, 0.6)
+        append_past_the_rules(file, 101.0, 1, 0.6)
         assert list(memory.contradictions()) == [(41, 42)]
 
 
@@ -191,7 +290,7 @@ def test_an_8_bit_image_takes_a_byte_a_pixel_and_is_stored_exactly(tmp_path: Pat
         memory.settle(image, certificate(label=1, radius=1.0))
         (entry,) = memory.entries()
         assert entry.x.tolist() == image.double().ravel().tolist()
-    assert run_sql(tmp_path / "memory.db", "SELECT encoding, length(x) FROM entries") == [("u1/255", 3 * 32 * 32)]
+    assert run_sql(tmp_path / "memory.db", "SELECT encoding, length(x) FROM inputs") == [("u1/255", 3 * 32 * 32)]
     assert run_sql(tmp_path / "memory.db", "SELECT shape FROM memory") == [("[3, 32, 32]",)]
 
 
@@ -220,7 +319,7 @@ def test_any_input_is_stored_exactly(
     with CertificateMemory.existing(tmp_path / "memory.db") as memory:
         (entry,) = memory.entries()
         assert entry.x.tolist() == x.astype(np.float64).ravel().tolist()
-    assert run_sql(tmp_path / "memory.db", "SELECT encoding FROM entries") == [(encoding,)]
+    assert run_sql(tmp_path / "memory.db", "SELECT encoding FROM inputs") == [(encoding,)]
 
 
 def test_radii_are_stored_to_the_last_bit(tmp_path: Path) -> None:

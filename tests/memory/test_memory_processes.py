@@ -70,17 +70,20 @@ def check_memory(file: Path, outputs: Iterable[Path]) -> int:
     return len(entries)
 
 
-def start_worker(file: Path, output: Path, *, seed: int, count: int, is_checked: bool = False) -> subprocess.Popen[str]:
-    check = ["--check"] if is_checked else []
-    arguments = [sys.executable, str(WORKER), "settle", str(file), str(seed), str(count), *check]
+def start_worker(
+    file: Path, output: Path, *, seed: int, count: int, flags: tuple[str, ...] = ()
+) -> subprocess.Popen[str]:
+    arguments = [sys.executable, str(WORKER), "settle", str(file), str(seed), str(count), *flags]
     with output.open("w") as stdout, output.with_suffix(".errors").open("w") as stderr:
         return subprocess.Popen(arguments, stdout=stdout, stderr=stderr, text=True)
 
 
 def run_two_workers(folder: Path, count: int) -> int:
+    """One settles inputs one by one, the other in blocks."""
     file, outputs = folder / "memory.db", [folder / "first.out", folder / "second.out"]
     workers = [
-        start_worker(file, output, seed=seed, count=count, is_checked=True) for seed, output in enumerate(outputs)
+        start_worker(file, outputs[0], seed=0, count=count, flags=("--check",)),
+        start_worker(file, outputs[1], seed=1, count=count, flags=("--check", "--block")),
     ]
     for worker, output in zip(workers, outputs, strict=True):
         assert worker.wait() == 0, output.with_suffix(".errors").read_text()
@@ -102,7 +105,10 @@ def test_killed_at_any_moment_nothing_given_is_lost(tmp_path: Path) -> None:
     rng = random.Random(0)
     files = [tmp_path / f"{i}.db" for i in range(2)]
     outputs = [(file, file.with_name(f"{file.stem}-{side}.out")) for file in files for side in range(2)]
-    workers = [start_worker(*place, seed=seed, count=1_000_000) for seed, place in enumerate(outputs)]
+    workers = [
+        start_worker(*place, seed=seed, count=1_000_000, flags=("--block",) if seed % 2 else ())
+        for seed, place in enumerate(outputs)
+    ]
     while not all(output.stat().st_size for _, output in outputs):
         assert all(worker.poll() is None for worker in workers), "a worker ended by itself"
         time.sleep(0.01)

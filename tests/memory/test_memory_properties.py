@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sigmax.certificate import PointCertificate, SettledCertificate
-from sigmax.memory import CertificateMemory
+from sigmax.memory import CertificateMemory, store
 
 certificate = partial(PointCertificate, sigma=0.25, p_lower=0.9, n=1_000, alpha=0.001)
 
@@ -126,3 +127,28 @@ def test_every_answer_follows_the_rules_and_none_contradicts_another(norm: int, 
         assert list(memory.contradictions()) == []
     for i, a in enumerate(entries):
         assert not any(a.label != b.label and share_a_point(a, b, norm) for b in entries[:i])
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@given(steps=crowds(), cuts=st.lists(st.integers(0, 14), max_size=3), block=st.sampled_from([1, 2, 5, 256]))
+@settings(max_examples=100, deadline=None)
+def test_settling_in_blocks_is_settling_one_after_another(
+    norm: int, steps: list[Step], cuts: list[int], block: int
+) -> None:
+    inputs = np.array([x for x, _, _ in steps])
+    points = [certificate(label=label, radius=radius, norm=norm) for _, label, radius in steps]
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        CertificateMemory(norm=norm) as memory,
+        CertificateMemory(norm=norm) as other,
+    ):
+        patch.setattr(store, "_BLOCK", block)
+        expected = [memory.settle(x, point) for x, point in zip(inputs, points, strict=True)]
+        places = [0, *sorted(min(cut, len(steps)) for cut in cuts), len(steps)]
+        answers = []
+        for start, end in pairwise(places):
+            answers += other.settle_many(inputs[start:end], points[start:end])
+        assert answers == expected
+        assert [entry.answer for entry in other.entries()] == [entry.answer for entry in memory.entries()]
+        assert other.lookup_many(inputs) == [memory.lookup(x) for x in inputs]
+        assert list(other.contradictions()) == []

@@ -161,6 +161,20 @@ def test_lookup_answers_without_sampling(memory: CertificateMemory) -> None:
     assert len(memory) == 1
 
 
+def test_a_batch_needs_a_certificate_for_each_input(memory: CertificateMemory) -> None:
+    with pytest.raises(InvalidInputError, match="expected a certificate for each input, got 1 for 2 inputs"):
+        memory.settle_many(np.zeros((2, 2)), [point(memory, CAT, 1.0)])
+    assert memory.settle_many(np.zeros((0, 2)), []) == []
+    assert memory.lookup_many(np.zeros((0, 2))) == []
+    assert len(memory) == 0
+
+
+def test_a_batch_with_a_bad_input_is_refused_as_a_whole(memory: CertificateMemory) -> None:
+    with pytest.raises(InvalidInputError, match="expected an input of finite numbers, got nan"):
+        memory.settle_many(torch.tensor([[0.0, 0.0], [math.nan, 0.0]]), [point(memory, CAT, 1.0)] * 2)
+    assert len(memory) == 0
+
+
 def test_an_empty_memory_holds_no_answer(memory: CertificateMemory) -> None:
     assert memory.lookup(at(0.0)) is None
     assert len(memory) == 0

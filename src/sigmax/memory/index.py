@@ -1,30 +1,41 @@
 """Exact search by pruning: sketches that never overestimate a distance rule almost all entries out.
 
-First a handful of numbers per entry, then, for what they leave over, all of its sketch. Only sketches are
-kept in memory; the inputs themselves stay in the ledger.
+Entries whose sketches lie close together share a leaf. A query first rules out whole leaves by the box around
+their first numbers, then entries by these numbers, then by all of their sketch. Only sketches are kept in
+memory; the inputs themselves stay in the ledger.
 """
 
-from typing import final
+from dataclasses import dataclass
+from typing import TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import dctn
+from scipy.fft import dct
 
 from sigmax.memory.balls import Ball, Vector
 
+Numbers = NDArray[np.float32]
+_Kind = TypeVar("_Kind", bound=np.generic)
+
 # Natural images keep most of their energy in low frequencies, so that the sketch of a CIFAR-10 image in
-# 3 x 8 x 8 numbers sees most of a distance, and its lowest 16 numbers a good part of it.
-_KEPT = {1: (192,), 2: (14, 14), 3: (3, 8, 8)}
+# 3 x 6 x 6 numbers sees most of a distance, and its lowest 16 numbers a good part of it. The ledger stores
+# sketches: another choice is another format.
+_KEPT = {1: (96,), 2: (10, 10), 3: (3, 6, 6)}
 _COARSE = 16
 
-# A sketch computed in float64 errs by far less than this share of the input's norm, also where hardly
-# anything of the input is in low frequencies.
-_SKETCH_ERROR = 2.0**-24
+# A sketch computed in float64 and rounded to float32 errs by less than this share of the input's norm, also
+# where hardly anything of the input is in low frequencies; of what float32 cannot hold, by less than _TINY.
+_SKETCH_ERROR = 2.0**-23
+_TINY = float(np.finfo(np.float32).tiny)
 
-# Numbers multiplied at a time: products this small stay in one thread. Where the cores are taken, one that
-# OpenBLAS spreads over two threads waits 8 ms for the second instead of taking 0.2 ms.
-_PRODUCT = 2**13
-_FIRST_CAPACITY = 512
+# Sums of this many squares in float32 err by far less.
+_SUM_ERROR = 2.0**-16
+
+# Entries of a leaf: half of them cost a query what looking at the boxes of a million entries costs.
+_LEAF = 1_024
+
+# The longest axis whose cosines are kept as a matrix: a few megabytes at most while it is made.
+_LONGEST = 1_024
 
 
 @final
@@ -39,28 +50,62 @@ class Sketch:
         counts = [min(length, count) for length, count in zip(shape, kept, strict=True)]
         self.shape = shape
         self.size = int(np.prod(counts))
-        self._lowest = tuple(slice(count) for count in counts)
+        self._counts = counts
+        self._cosines = {n: dct(np.eye(n), norm="ortho") for n in set(shape) if n <= _LONGEST}
         self._order = np.argsort(sum(np.indices(counts)), axis=None, kind="stable")
 
-    def __call__(self, x: Vector) -> NDArray[np.float32]:
-        """The sketch of one flattened input, (size,)."""
-        frequencies: Vector = dctn(x.reshape(self.shape), norm="ortho")
-        return frequencies[self._lowest].ravel()[self._order].astype(np.float32)
+    def __call__(self, x: Vector) -> Numbers:
+        """The sketches (*batch, size) of flattened inputs (*batch, d)."""
+        y = x.reshape(-1, *self.shape)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for count in reversed(self._counts):  # The last axis, transformed, becomes the first after the batch.
+                y = self._lowest(y, count).transpose(0, len(self.shape), *range(1, len(self.shape)))
+            return y.reshape(len(y), -1)[:, self._order].astype(np.float32).reshape(*x.shape[:-1], self.size)
+
+    def margins(self, x: Vector, sketches: Numbers) -> Vector:
+        """By how much the sketches (*batch, size) can overestimate a distance from the inputs (*batch, d)."""
+        with np.errstate(over="ignore"):
+            errors = _SKETCH_ERROR * np.sqrt(np.einsum("...i,...i", x, x)) + self.size * _TINY
+        return np.where(np.isfinite(sketches).all(axis=-1), errors, np.inf)
+
+    def _lowest(self, y: Vector, count: int) -> Vector:
+        """The lowest frequencies along the last axis."""
+        *batch, length = y.shape
+        if length > _LONGEST:
+            frequencies: Vector = dct(y, norm="ortho")[..., :count]
+            return frequencies
+        product: Vector = y.reshape(-1, length) @ self._cosines[length][:, :count]
+        return product.reshape(*batch, count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SketchedBalls:
+    """Entries as the search keeps them, one after another."""
+
+    labels: NDArray[np.int64]  # m
+    radii: Vector  # m
+    sigmas: Vector  # m
+    sketches: Numbers  # m size
+    margins: Vector  # m; by how much a sketch may overestimate a distance
+
+    def __len__(self) -> int:
+        return len(self.labels)
 
 
 @final
 class SketchIndex:
-    """Balls and sketches of all entries, in the order of the ledger."""
+    """Balls and sketches of all entries; the place of an entry is its order in the ledger."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.sketch = Sketch(shape)
+    def __init__(self, sketch: Sketch) -> None:
+        self.sketch = sketch
         self._count = 0
-        self._labels = np.zeros(_FIRST_CAPACITY, dtype=np.int64)
-        self._radii = np.zeros(_FIRST_CAPACITY)
-        self._sigmas = np.zeros(_FIRST_CAPACITY)
-        self._reaches = np.zeros(_FIRST_CAPACITY)  # radius, and what sketching may overestimate
-        self._coarse = _Projections(min(_COARSE, self.sketch.size))
-        self._fine = _Projections(self.sketch.size)
+        self._labels = np.empty(0, dtype=np.int64)
+        self._radii, self._sigmas = np.empty(0), np.empty(0)
+        self._leaves: list[_Leaf] = []
+        # What is common to the entries of each leaf: the box around their first numbers, the farthest reach.
+        coarse = min(_COARSE, sketch.size)
+        self._lows, self._highs = (np.empty((0, coarse), dtype=np.float32) for _ in range(2))
+        self._reaches = np.empty(0)
 
     def __len__(self) -> int:
         return self._count
@@ -69,77 +114,151 @@ class SketchIndex:
         """What the entry at this place claims."""
         return Ball(label=int(self._labels[place]), radius=float(self._radii[place]), sigma=float(self._sigmas[place]))
 
-    def add(self, x: Vector, ball: Ball) -> None:
-        """Append an entry; interrupted anywhere, the entry is in or it is not."""
-        place = self._count
-        if place == len(self._reaches):
-            self._labels = np.resize(self._labels, 2 * place)
-            self._radii = np.resize(self._radii, 2 * place)
-            self._sigmas = np.resize(self._sigmas, 2 * place)
-            self._reaches = np.resize(self._reaches, 2 * place)
-        sketch, margin = self._sketched(x)
-        self._fine.put(place, sketch)
-        self._coarse.put(place, sketch[: self._coarse.size])
-        self._labels[place], self._radii[place], self._sigmas[place] = ball.label, ball.radius, ball.sigma
-        self._reaches[place] = ball.radius + margin
-        self._count = place + 1
+    def add(self, balls: SketchedBalls) -> None:
+        """Append entries; interrupted anywhere, they are in or they are not, and can be added again."""
+        first, last = self._count, self._count + len(balls)
+        self._labels = _with_room(self._labels, last)
+        self._radii = _with_room(self._radii, last)
+        self._sigmas = _with_room(self._sigmas, last)
+        self._labels[first:last] = balls.labels
+        self._radii[first:last], self._sigmas[first:last] = balls.radii, balls.sigmas
+        places, reaches = np.arange(first, last), balls.radii + balls.margins
+        if len(balls) > _LEAF:
+            self._put_all(_Leaf(balls.sketches, reaches, places))
+        else:
+            for sketch, reach, place in zip(balls.sketches, reaches.tolist(), places.tolist(), strict=True):
+                self._put(sketch, reach, place)
+        self._count = last
 
-    def near(self, x: Vector, reach: float, *, start: int = 0) -> NDArray[np.intp]:
-        """A superset of the entries from `start` on whose ball meets or touches B(x, reach)."""
-        sketch, margin = self._sketched(x)
-        reaches = self._reaches[start : self._count] + (reach + margin)
-        left = self._coarse.within(sketch[: self._coarse.size], reaches, slice(start, self._count))
-        if self._coarse.size == self._fine.size or not left.size:
-            return start + left
-        return start + left[self._fine.within(sketch, reaches[left], start + left)]
+    def near(
+        self, sketch: Numbers, margin: float, *, radius: float = 0.0, label: int | None = None, start: int = 0
+    ) -> list[int]:
+        """A superset of the entries from `start` on that matter to a ball B(x, radius) with this label, in order.
 
-    def _sketched(self, x: Vector) -> tuple[NDArray[np.float32], float]:
-        """The sketch of x, and by how much sketching can overestimate a distance from x."""
+        These are the entries whose region contains x, and those with another label whose ball meets or
+        touches B(x, radius).
+
+        Args:
+            sketch: The sketch of x.
+            margin: By how much it may overestimate a distance.
+            radius: Of the ball around x.
+            label: Of the ball around x; None: entries with all labels matter to all of it.
+            start: The first place to look at.
+        """
+        if start >= self._count:
+            return []
+        found: list[int] = []
         with np.errstate(over="ignore", invalid="ignore"):
-            return self.sketch(x), _SKETCH_ERROR * float(np.linalg.norm(x))
+            reaches = self._reaches[: len(self._leaves)] + (radius + margin)
+            for i in np.flatnonzero(~_are_far(self._gaps(sketch), reaches)).tolist():
+                leaf = self._leaves[i]
+                left = leaf.within(sketch, reaches[i])
+                if left.size:
+                    places = leaf.places[left]
+                    own = radius if label is None else radius * (self._labels[places] != label)
+                    are_far = _are_far(_squares(leaf.sketches[left] - sketch), leaf.reaches[left] + margin + own)
+                    found += places[~are_far].tolist()
+        return sorted({place for place in found if start <= place < self._count})
+
+    def _gaps(self, sketch: Numbers) -> Numbers:
+        """Squared distances from the first numbers of a sketch to the box of each leaf."""
+        count, coarse = len(self._leaves), sketch[:_COARSE]
+        gaps = np.maximum(self._lows[:count] - coarse, coarse - self._highs[:count])
+        return _squares(np.maximum(gaps, 0.0))
+
+    def _put(self, sketch: Numbers, reach: float, place: int) -> None:
+        """Add an entry to the leaf whose box is nearest; one that is full is halved first."""
+        if not self._leaves:
+            self._set_leaf(0, _Leaf(sketch[None], np.array([reach]), np.array([place])))
+            return
+        nearest = self._nearest(sketch)
+        if self._leaves[nearest].count == _LEAF:
+            first, second = self._leaves[nearest].halves()
+            # An entry may be in two leaves for a moment, never in none.
+            self._set_leaf(len(self._leaves), second)
+            self._set_leaf(nearest, first)
+            nearest = self._nearest(sketch)
+        coarse = sketch[:_COARSE]
+        self._lows[nearest] = np.minimum(self._lows[nearest], coarse)
+        self._highs[nearest] = np.maximum(self._highs[nearest], coarse)
+        self._reaches[nearest] = max(self._reaches[nearest], reach)
+        self._leaves[nearest].append(sketch, reach, place)
+
+    def _put_all(self, leaf: "_Leaf") -> None:
+        """Add many entries as leaves of their own."""
+        if leaf.count <= _LEAF:
+            self._set_leaf(len(self._leaves), leaf)
+        else:
+            for half in leaf.halves():
+                self._put_all(half)
+
+    def _nearest(self, sketch: Numbers) -> int:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return int(self._gaps(sketch).argmin())
+
+    def _set_leaf(self, i: int, leaf: "_Leaf") -> None:
+        coarse = leaf.coarse[: leaf.count]
+        self._lows = _with_room(self._lows, i + 1)
+        self._highs = _with_room(self._highs, i + 1)
+        self._reaches = _with_room(self._reaches, i + 1)
+        self._lows[i], self._highs[i] = coarse.min(axis=0), coarse.max(axis=0)
+        self._reaches[i] = leaf.reaches[: leaf.count].max()
+        self._leaves[i : i + 1] = [leaf]
 
 
 @final
-class _Projections:
-    """Points of an orthogonal projection, for distances from below."""
+class _Leaf:
+    """Entries whose sketches lie close together; the first `count` rows of each array are in use."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._points = np.zeros((_FIRST_CAPACITY, size), dtype=np.float32)
-        self._squares = np.zeros(_FIRST_CAPACITY)
+    def __init__(self, sketches: Numbers, reaches: Vector, places: NDArray[np.intp]) -> None:
+        self.count = len(places)
+        self.coarse = sketches[:, :_COARSE].copy()  # once more, side by side: most entries are ruled out by them
+        self.sketches = sketches
+        self.reaches = reaches  # radius, and what sketching may overestimate
+        self.places = places
 
-    def put(self, place: int, point: NDArray[np.float32]) -> None:
-        """Write the point at the next place."""
-        if place == len(self._squares):
-            self._points = np.resize(self._points, (2 * place, self.size))
-            self._squares = np.resize(self._squares, 2 * place)
-        self._points[place] = point
-        self._squares[place] = _square(point)
+    def append(self, sketch: Numbers, reach: float, place: int) -> None:
+        """Add an entry; interrupted anywhere, it is in or it is not."""
+        last = self.count
+        self.coarse = _with_room(self.coarse, last + 1)
+        self.sketches = _with_room(self.sketches, last + 1)
+        self.reaches = _with_room(self.reaches, last + 1)
+        self.places = _with_room(self.places, last + 1)
+        self.coarse[last], self.sketches[last] = sketch[:_COARSE], sketch
+        self.reaches[last], self.places[last] = reach, place
+        self.count = last + 1
 
-    def within(
-        self, point: NDArray[np.float32], reaches: NDArray[np.float64], places: slice | NDArray[np.intp]
-    ) -> NDArray[np.intp]:
-        """Which of these places may be within its reach of the point, as positions in `places`."""
+    def halves(self) -> tuple["_Leaf", "_Leaf"]:
+        """The entries in two leaves, apart in the number in which they differ most."""
+        coarse, half = self.coarse[: self.count], self.count // 2
         with np.errstate(over="ignore", invalid="ignore"):
-            squares = self._squares[places] + _square(point)
-            between = squares - 2.0 * _products(self._points[places], point)  # ||P(x - y)||^2 up to rounding
-            # Rounding the sketches to float32 and summing their products in it: relative to the norms,
-            # and below the normal numbers of float32 by less than the smallest of them.
-            slack = 4 * (self.size + 16) * (2.0**-24 * squares + np.finfo(np.float32).tiny)
-            is_far = between > reaches**2 + slack
-            # What overflowed is not known to be far.
-            return np.flatnonzero(~is_far | np.isinf(between))
+            order = np.argpartition(coarse[:, coarse.var(axis=0).argmax()], half)
+        first, second = (
+            _Leaf(self.sketches[part], self.reaches[part], self.places[part]) for part in (order[:half], order[half:])
+        )
+        return first, second
+
+    def within(self, sketch: Numbers, reach: float) -> NDArray[np.intp]:
+        """Which entries may be within reach, by the first numbers of their sketches."""
+        return np.flatnonzero(~_are_far(_squares(self.coarse[: self.count] - sketch[:_COARSE]), reach))
 
 
-def _square(point: NDArray[np.float32]) -> float:
-    with np.errstate(over="ignore", invalid="ignore"):
-        wide = point.astype(np.float64)
-        return float(wide @ wide)
+def _squares(gaps: Numbers) -> Numbers:
+    """The squared length of each row, up to _SUM_ERROR of it and _TINY."""
+    squares: Numbers = np.einsum("ij,ij->i", gaps, gaps)
+    return squares
 
 
-def _products(points: NDArray[np.float32], point: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The products of all points (n, size) with one (size,), in parts that stay in one thread."""
-    rows = max(1, _PRODUCT // points.shape[1])
-    whole = len(points) - len(points) % rows
-    blocks = points[:whole].reshape(-1, rows, points.shape[1]) @ point
-    return np.concatenate([blocks.ravel(), points[whole:] @ point])
+def _are_far(squares: Numbers, reaches: Vector | float) -> NDArray[np.bool_]:
+    """Which squared distances are surely beyond the reach; of what overflowed, nothing is sure."""
+    are_far: NDArray[np.bool_] = (squares > reaches * reaches * (1.0 + _SUM_ERROR) + _TINY) & (squares < np.inf)
+    return are_far
+
+
+def _with_room(array: NDArray[_Kind], count: int) -> NDArray[_Kind]:
+    """The array, or a longer copy of it, with room for so many rows; pages not yet written take no memory."""
+    if count <= len(array):
+        return array
+    longer = np.empty((max(count, 2 * len(array)), *array.shape[1:]), dtype=array.dtype)
+    longer[: len(array)] = array
+    return longer

@@ -2,7 +2,8 @@
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -14,9 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sigmax.certificate import PointCertificate, SettledCertificate
-from sigmax.errors import InvalidInputError
+from sigmax.errors import InvalidInputError, MemoryRefusedError
 from sigmax.memory.balls import (
-    Ball,
     Neighbour,
     Vector,
     compare_distance,
@@ -27,11 +27,14 @@ from sigmax.memory.balls import (
     is_inside,
     settle,
 )
-from sigmax.memory.index import SketchIndex
+from sigmax.memory.index import Numbers, Sketch, SketchedBalls, SketchIndex
 from sigmax.memory.ledger import Entry, Ledger
 
+# Inputs settled at a time, in one transaction: enough that waiting for the disk costs each little.
+_BLOCK = 256
+
 # Inputs compared at a time: bounds what a crowd of neighbours takes.
-_BLOCK_BYTES = 32 * 2**20
+_CROWD_BYTES = 32 * 2**20
 
 Input = Tensor | NDArray[np.floating]
 
@@ -105,49 +108,49 @@ class CertificateMemory:
         An input that was settled before gets the same answer again. An abstention outside every region
         claims nothing and is not stored.
         """
-        self._check_point(point)
-        pixels, flat = _as_arrays(x)
-        with self._lock:
-            # Search without the lock of the file first; under it, only what others appended since is new.
-            self._refresh()
-            self._check_shape(pixels.shape)
-            seen = len(self)
-            known, neighbours = self._neighbours(flat, point.radius)
-            if known is not None:
-                return known
-            with self._ledger.locked():
-                self._catch_up()
-                self._check_shape(pixels.shape)
-                known, since = self._neighbours(flat, point.radius, start=seen)
-                if known is not None:
-                    return known
-                answer = settle(point, neighbours + since)
-                if answer.label is None:
-                    return answer
-                self._ledger.append(len(self) + 1, pixels, answer)
-            # Committed: from here on the answer is given.
-            self._absorb(flat, answer, pixels.shape)
-            return answer
+        return self.settle_many(x[None], [point])[0]
+
+    def settle_many(self, x: Input, points: Sequence[PointCertificate]) -> list[SettledCertificate]:
+        """Settle a batch of inputs (batch, …): the answers of settling one after another, for less.
+
+        Inputs share the transactions that store them. Interrupted, the memory holds the answers to the
+        first inputs of the batch and no others, and settling them again gives the same.
+        """
+        if len(x) != len(points):
+            raise InvalidInputError(f"expected a certificate for each input, got {len(points)} for {len(x)} inputs")
+        for point in points:
+            self._check_point(point)
+        answers: list[SettledCertificate] = []
+        for start in range(0, len(x), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            pixels, flat = _as_arrays(x[block])
+            with self._lock:
+                answers += self._settle_block(pixels, flat, points[block])
+        return answers
 
     def lookup(self, x: Input) -> SettledCertificate | None:
         """The answer that the memory already holds for x, without any sampling; None if it holds none."""
-        pixels, flat = _as_arrays(x)
-        with self._lock:
-            self._refresh()
-            self._check_shape(pixels.shape)
-            known, neighbours = self._neighbours(flat, 0.0)
-        if known is not None:
-            return known
-        home = deepest_home(neighbours)
-        return inherit(home, None, depth(home)) if home is not None else None
+        return self.lookup_many(x[None])[0]
+
+    def lookup_many(self, x: Input) -> list[SettledCertificate | None]:
+        """What `lookup` answers to each of a batch of inputs (batch, …)."""
+        answers: list[SettledCertificate | None] = []
+        for start in range(0, len(x), _BLOCK):
+            pixels, flat = _as_arrays(x[start : start + _BLOCK])
+            with self._lock:
+                self._refresh()
+                answers += [self._held(query) for query in self._queries(pixels.shape[1:], flat)]
+        return answers
 
     def contradictions(self, on_progress: Callable[[int], None] | None = None) -> Iterator[tuple[int, int]]:
         """Every pair of entries (by id) with different labels that share a point: there must be none.
 
-        All pairs are decided, exactly: the sketch only rules out pairs that are surely far apart.
+        All pairs are decided, exactly: the sketch only rules out pairs that are surely far apart. A file that
+        is damaged, and a sketch that is not that of its input, are refused.
         """
         with self._lock:
             self._refresh()
+            self._ledger.check()
         for i in range(len(self)):
             with self._lock:
                 rivals = self._rivals(i)
@@ -155,20 +158,74 @@ class CertificateMemory:
             if on_progress is not None:
                 on_progress(1)
 
-    def _ball(self, place: int) -> Ball:
-        assert self._index is not None, "there is an entry at this place"
-        return self._index.ball(place)
+    def _settle_block(
+        self, pixels: NDArray[np.floating], flat: Vector, points: Sequence[PointCertificate]
+    ) -> list[SettledCertificate]:
+        """Settle inputs in one transaction."""
+        # Search without the lock of the file first; under it, only what others appended since is new.
+        self._refresh()
+        queries = self._queries(pixels.shape[1:], flat)
+        seen = len(self)
+        found = [self._neighbours(query, point) for query, point in zip(queries, points, strict=True)]
+        known = [answer for answer, _ in found if answer is not None]
+        if len(known) == len(points):
+            return known
+        with self._ledger.locked():
+            self._catch_up()
+            self._check_shape(pixels.shape[1:])
+            answers: list[SettledCertificate] = []
+            rows: list[int] = []  # of the inputs that are new entries
+            fresh = SketchIndex(self._sketch(pixels.shape[1:]))
+            for row, (query, point, (answer, neighbours)) in enumerate(zip(queries, points, found, strict=True)):
+                if answer is None:
+                    answer, since = self._neighbours(query, point, start=seen)
+                    neighbours += since
+                if answer is None:
+                    same, since = self._see(query, point, fresh, lambda places: flat[[rows[i] for i in places]])
+                    answer = answers[rows[same]] if same is not None else None
+                    neighbours += since
+                if answer is None:
+                    answer = settle(point, neighbours)
+                    if answer.label is not None:
+                        rows.append(row)
+                        fresh.add(_sketched([query], [answer]))
+                answers.append(answer)
+            if not rows:
+                return answers
+            stored = [answers[row] for row in rows]
+            balls = _sketched([queries[row] for row in rows], stored)
+            self._ledger.append(len(self) + 1, [pixels[row] for row in rows], stored, balls)
+        # Committed: from here on the answers are given.
+        if self._index is None:
+            self._index = SketchIndex(fresh.sketch)
+        self._index.add(balls)
+        return answers
+
+    def _held(self, query: "_Query") -> SettledCertificate | None:
+        """What the memory answers without any sampling."""
+        known, neighbours = self._neighbours(query, None)
+        if known is not None:
+            return known
+        home = deepest_home(neighbours)
+        return inherit(home, None, depth(home)) if home is not None else None
 
     def _rivals(self, i: int) -> list[int]:
         """Places after i of the entries that contradict it."""
-        own = self._ball(i)
-        (x,) = self._ledger.points([i + 1])
-        near = [j for j in self._near(x, own.radius, start=i + 1) if self._ball(j).label != own.label]
+        assert self._index is not None, "there is an entry at this place"
+        own = self._index.ball(i)
+        (query,) = self._queries(self._index.sketch.shape, self._ledger.points([i + 1]))
+        near = self._index.near(query.sketch, query.margin, radius=own.radius, label=own.label, start=i)
+        if i not in near:
+            raise MemoryRefusedError(
+                f"expected the sketch of entry {i + 1} to be that of its input, got another; "
+                "restore the file from a copy"
+            )
+        others = [j for j in near if self._index.ball(j).label != own.label]
         rivals = []
-        for j, y, low, _ in self._measured(x, near):
-            reach = Fraction(own.radius) + Fraction(self._ball(j).radius)
+        for j, y, low, _ in self._measured(query.x, others, self._read):
+            reach = Fraction(own.radius) + Fraction(self._index.ball(j).radius)
             # Open balls that only touch share no point; equal centres always do.
-            if low <= reach and (np.array_equal(x, y) or compare_distance(x, y, reach, norm=self.norm) < 0):
+            if low <= reach and (np.array_equal(query.x, y) or compare_distance(query.x, y, reach, norm=self.norm) < 0):
                 rivals.append(j)
         return rivals
 
@@ -184,42 +241,74 @@ class CertificateMemory:
 
     def _catch_up(self) -> None:
         """Take in what other processes have appended."""
-        while entries := self._ledger.read(after=len(self)):
-            shape = self._index.sketch.shape if self._index is not None else self._ledger.shape()
-            for entry in entries:
-                self._absorb(entry.x, entry.answer, shape)
+        while balls := self._ledger.balls(after=len(self)):
+            if self._index is None:
+                self._index = SketchIndex(Sketch(self._ledger.shape()))
+            self._index.add(balls)
 
-    def _absorb(self, x: Vector, answer: SettledCertificate, shape: tuple[int, ...]) -> None:
-        assert answer.label is not None, "only answers with a label are entries"
-        if self._index is None:
-            self._index = SketchIndex(shape)
-        self._index.add(x, Ball(label=answer.label, radius=answer.radius, sigma=answer.sigma))
+    def _sketch(self, shape: tuple[int, ...]) -> Sketch:
+        return self._index.sketch if self._index is not None else Sketch(shape)
 
-    def _near(self, x: Vector, reach: float, start: int = 0) -> list[int]:
-        """Places of the entries that matter to a ball of this radius around x, and maybe a few more."""
-        if self._index is None or start >= len(self):
-            return []
-        return [int(i) for i in self._index.near(x, reach, start=start)]
+    def _queries(self, shape: tuple[int, ...], x: Vector) -> list["_Query"]:
+        """Inputs (batch, d) as the search sees them; their sketches are one product."""
+        self._check_shape(shape)
+        sketch = self._sketch(shape)
+        sketches = sketch(x)
+        margins = sketch.margins(x, sketches).tolist()
+        return [_Query(*query) for query in zip(x, sketches, margins, strict=True)]
 
-    def _measured(self, x: Vector, places: list[int]) -> Iterator[tuple[int, Vector, float, float]]:
-        """Each of these places with its input and with bounds on its distance from x."""
-        step = max(1, _BLOCK_BYTES // x.nbytes)
-        for start in range(0, len(places), step):
-            block = places[start : start + step]
-            points = self._ledger.points([i + 1 for i in block])  # m d
-            lows, highs = distance_bounds(x, points, norm=self.norm)
-            yield from zip(block, points, lows.tolist(), highs.tolist(), strict=True)
-
-    def _neighbours(self, x: Vector, reach: float, start: int = 0) -> tuple[SettledCertificate | None, list[Neighbour]]:
+    def _neighbours(
+        self, query: "_Query", point: PointCertificate | None, *, start: int = 0
+    ) -> tuple[SettledCertificate | None, list[Neighbour]]:
         """The answer of the entry that is x itself, if any, and how x sees the entries near it."""
+        if self._index is None:
+            return None, []
+        same, neighbours = self._see(query, point, self._index, self._read, start=start)
+        answer = self._ledger.read(after=same, limit=1)[0].answer if same is not None else None
+        return answer, neighbours
+
+    def _see(
+        self,
+        query: "_Query",
+        point: PointCertificate | None,
+        index: SketchIndex,
+        read: Callable[[list[int]], Vector],
+        *,
+        start: int = 0,
+    ) -> tuple[int | None, list[Neighbour]]:
+        """The place of the entry that is x itself, if any, and how x sees the entries that matter to it.
+
+        Args:
+            query: The input x.
+            point: What sampling says about it; None: it was not sampled.
+            index: The entries.
+            read: Gives the inputs (m, d) at some places of the index.
+            start: The first place to look at.
+        """
+        radius, label = (point.radius, point.label) if point is not None else (0.0, None)
+        near = index.near(query.sketch, query.margin, radius=radius, label=label, start=start)
         neighbours = []
-        for i, y, low, high in self._measured(x, self._near(x, reach, start)):
-            if low == 0.0 and np.array_equal(x, y):
-                return self._ledger.read(after=i, limit=1)[0].answer, []
-            ball = self._ball(i)
-            has_inside = is_inside(x, y, ball.radius, low, high, norm=self.norm)
+        for i, y, low, high in self._measured(query.x, near, read):
+            if low == 0.0 and np.array_equal(query.x, y):
+                return i, []
+            ball = index.ball(i)
+            has_inside = is_inside(query.x, y, ball.radius, low, high, norm=self.norm)
             neighbours.append(Neighbour(ball=ball, low=low, high=high, has_inside=has_inside))
         return None, neighbours
+
+    def _read(self, places: list[int]) -> Vector:
+        return self._ledger.points([i + 1 for i in places])
+
+    def _measured(
+        self, x: Vector, places: list[int], read: Callable[[list[int]], Vector]
+    ) -> Iterator[tuple[int, Vector, float, float]]:
+        """Each of these places with its input and with bounds on its distance from x."""
+        step = max(1, _CROWD_BYTES // x.nbytes)
+        for start in range(0, len(places), step):
+            block = places[start : start + step]
+            points = read(block)  # m d
+            lows, highs = distance_bounds(x, points, norm=self.norm)
+            yield from zip(block, points, lows.tolist(), highs.tolist(), strict=True)
 
     def _check_point(self, point: PointCertificate) -> None:
         if point.norm != self.norm:
@@ -235,24 +324,44 @@ class CertificateMemory:
         if self._index is not None and shape != self._index.sketch.shape:
             raise InvalidInputError(
                 f"expected an input of shape {self._index.sketch.shape} like the others in this memory, got {shape}; "
-                "settle inputs one at a time"
+                "use a memory of its own"
             )
 
 
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """An input as the search sees it."""
+
+    x: Vector  # flattened
+    sketch: Numbers
+    margin: float  # by how much the sketch may overestimate a distance
+
+
+def _sketched(queries: Sequence[_Query], answers: Sequence[SettledCertificate]) -> SketchedBalls:
+    """Answers with a label as the search keeps them."""
+    return SketchedBalls(
+        labels=np.array([answer.label for answer in answers], dtype=np.int64),
+        radii=np.array([answer.radius for answer in answers]),
+        sigmas=np.array([answer.sigma for answer in answers]),
+        sketches=np.stack([query.sketch for query in queries]),
+        margins=np.array([query.margin for query in queries]),
+    )
+
+
 def _as_arrays(x: Input) -> tuple[NDArray[np.floating], Vector]:
-    """The input as it is stored, and flattened in float64 as it is measured: both exactly x."""
+    """Inputs (batch, …) as they are stored, and flattened in float64 as they are measured: both exactly x."""
     if isinstance(x, Tensor):
         x = x.detach().cpu()
         # NumPy has no bfloat16; float32 holds its numbers exactly.
         pixels = (x.float() if x.dtype == torch.bfloat16 else x).numpy()
     else:
         pixels = np.asarray(x)
-    if pixels.dtype.kind != "f" or pixels.dtype.itemsize > 8 or pixels.ndim == 0 or pixels.size == 0:
+    if pixels.dtype.kind != "f" or pixels.dtype.itemsize > 8 or pixels.ndim < 2 or pixels.size == 0:
         raise InvalidInputError(
-            "expected one input of floating-point numbers of at most 64 bits, "
-            f"got {pixels.dtype} of shape {pixels.shape}"
+            "expected an input of floating-point numbers of at most 64 bits, "
+            f"got {pixels.dtype} of shape {pixels.shape[1:]}"
         )
     if not np.isfinite(pixels).all():
         first = pixels[~np.isfinite(pixels)][0]
         raise InvalidInputError(f"expected an input of finite numbers, got {first} in it; certify it without")
-    return pixels, pixels.astype(np.float64).ravel()
+    return pixels, pixels.astype(np.float64).reshape(len(pixels), -1)
