@@ -2,7 +2,7 @@
 
 import torch
 
-from sigmax import AscentSearch, CertificateMemory, SmoothedClassifier
+from sigmax import CertificateMemory, HalvingSearch, SmoothedClassifier
 from sigmax.data import load_source
 from sigmax.rounding import format_down
 from sigmax.train import Recipe, Training
@@ -19,7 +19,7 @@ def main() -> None:
 
     test = load_source("digits", split="test")
     inputs = torch.from_numpy(test.images(range(8)))
-    g = SmoothedClassifier(model, num_classes=10, sigma=AscentSearch(initial=0.25, steps=100))
+    g = SmoothedClassifier(model, num_classes=10, sigma=HalvingSearch(initial=0.25))
     certificates = g.certify(inputs, n=10_000, alpha=0.001, seed=0)
 
     memory = CertificateMemory(norm=2, fingerprint=g.fingerprint)

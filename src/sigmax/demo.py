@@ -13,12 +13,12 @@ from sigmax.models import load_model
 from sigmax.models.checkpoint import MODEL_FILE
 from sigmax.records import CertificateTable
 from sigmax.report.figures import compare_runs
-from sigmax.sigma import AscentSearch, FixedSigma, SigmaSearch
+from sigmax.sigma import FixedSigma, HalvingSearch, SigmaSearch
 from sigmax.smoothed import Budget, SmoothedClassifier
 from sigmax.train import Recipe, train
 
 SIGMA, N, SEED = 0.12, 10_000, 0
-_EPOCHS, _BATCH, _STEPS, _EVERY = 40, 64, 900, 5
+_EPOCHS, _BATCH, _EVERY = 40, 64, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ def run_demo(out: Path, track: Tracker) -> DemoResult:
     indices = list(range(0, len(source), _EVERY))
     searches: dict[str, SigmaSearch] = {
         "fixed": FixedSigma(SIGMA),
-        "per-input": AscentSearch(initial=SIGMA, steps=_STEPS),
+        "per-input": HalvingSearch(initial=SIGMA),
     }
     tables = {}
     for name, search in searches.items():

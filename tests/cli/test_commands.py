@@ -59,6 +59,14 @@ def test_fixed_certification_writes_a_table_that_show_reads(run: Run, digits_mod
     assert summary["accuracy"][2] == 0
 
 
+def test_per_input_halves_and_has_no_steps(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    assert certify(run, digits_model, tmp_path / "run", "--per-input")[0] == 0
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["search"]["kind"] == "HalvingSearch"
+    code, _, err = certify(run, digits_model, tmp_path / "other", "--per-input", "--steps", 4)
+    assert code == 2
+    assert "expected --steps and --search-samples with --search ascent or grid, got halving" in err
+
+
 @pytest.mark.parametrize("search", ["ascent", "ascent-paper", "grid"])
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 def test_per_input_certification_goes_through_a_memory(
@@ -76,7 +84,7 @@ def test_per_input_certification_goes_through_a_memory(
 
 
 def test_resume_gives_the_same_table_and_refuses_other_settings(run: Run, digits_model: Path, tmp_path: Path) -> None:
-    options = ("--per-input", "--steps", 3)
+    options = ("--search", "ascent", "--steps", 3)
     certify(run, digits_model, tmp_path / "whole", *options)
     certify(run, digits_model, tmp_path / "cut", *options)
     table = tmp_path / "cut" / "certificates.tsv"

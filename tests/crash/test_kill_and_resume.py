@@ -17,7 +17,7 @@ INPUTS = 120
 
 
 def command(model: Path, out: Path) -> list[str]:
-    arguments = f"--data digits --max {INPUTS} --n 3000 --per-input --steps 6 --resume --out {out}"
+    arguments = f"--data digits --max {INPUTS} --n 3000 --search ascent --steps 6 --resume --out {out}"
     return [sys.executable, "-m", "sigmax", "certify", str(model), *arguments.split()]
 
 

@@ -71,13 +71,19 @@ PerInputOption = Annotated[bool, typer.Option("--per-input", help="Choose sigma 
 SearchOption = Annotated[
     Search | None,
     typer.Option(
-        help="How sigma is chosen (implies --per-input): halving tries 13 sigmas and needs no gradients; ascent "
-        "never falls behind sigma0 as far as a pilot can tell; ascent-paper is the paper's Algorithm 1 to the "
-        "letter; grid is its baseline."
+        help="How sigma is chosen (implies --per-input): halving tries sigmas on a grid and needs no gradients; ascent "
+        "follows the gradient of the radius; both keep sigma0 where a pilot finds it better. ascent-paper is the "
+        "paper's Algorithm 1 to the letter; grid is its baseline.",
+        show_default="halving",
     ),
 ]
-StepsOption = Annotated[int, typer.Option(help="K, ascent steps; the grid gets as many evaluations.")]
-SearchSamplesOption = Annotated[int, typer.Option(help="Noise draws per ascent step or grid point.")]
+StepsOption = Annotated[
+    int | None,
+    typer.Option(help="K, ascent steps; the grid gets as many evaluations.", show_default="900"),
+]
+SearchSamplesOption = Annotated[
+    int | None, typer.Option(help="Noise draws per ascent step or grid point.", show_default="1")
+]
 ArchOption = Annotated[
     str | None, typer.Option(help="Architecture, where the checkpoint does not say it.", show_default=False)
 ]
@@ -130,8 +136,8 @@ def make_search(
     sigma: float | None,
     per_input: bool,
     search: Search | None,
-    steps: int,
-    samples: int,
+    steps: int | None,
+    samples: int | None,
 ) -> "SigmaSearch":
     """The search that the options ask for."""
     from sigmax.sigma import named_search
@@ -139,8 +145,12 @@ def make_search(
     initial = sigma if sigma is not None else (loaded.card.sigma if loaded.card else None)
     if initial is None:
         raise InvalidInputError("expected --sigma, got none, and the model does not say what it was trained with")
-    name = search.value if search else "ascent" if per_input else "fixed"
-    return named_search(name, initial=initial, steps=steps, samples=samples)
+    name = search.value if search else "halving" if per_input else "fixed"
+    settings = {"steps": steps, "samples": samples}
+    given = {key: value for key, value in settings.items() if value is not None}
+    if given and name in ("halving", "fixed"):
+        raise InvalidInputError(f"expected --steps and --search-samples with --search ascent or grid, got {name}")
+    return named_search(name, initial=initial, **given)
 
 
 def make_smoothed(
