@@ -15,7 +15,6 @@ from sigmax.sampling import Progress
 def test_demo_trains_certifies_twice_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sigmax.demo, "N", 2_000)
     monkeypatch.setattr(sigmax.demo, "_EVERY", 12)
-    monkeypatch.setattr(sigmax.demo, "_STEPS", 300)
     shown: list[tuple[int, int]] = []
 
     @contextmanager
