@@ -37,6 +37,7 @@ _GREY = "#999999"
 _COLUMN, _PAGE = 3.25, 6.75  # widths of a column and of both, in inches
 _TALL, _LOW = 2.3, 1.9  # heights of wide and of narrow panels
 _IN_A_ROW = 4
+_IN_A_LEGEND = 5  # methods; more go below the panels, so many in a row
 _BINS = 30
 _OF_EACH = 2  # pictures
 _BELOW_LEGEND = 0.72  # of the height of a panel
@@ -88,25 +89,27 @@ def draw_accuracy(section: Section) -> Figure:
     has_envelopes = len(section.runs) > 1 and len(known) + bool(unknown) * len(unknown) > 1
     figure, panels = _panels(len(known) + bool(unknown) + has_envelopes)
     grid = _radius_grid([run.table for run in section.runs])
-    colours = dict(zip(section.methods, cycle(COLOURS), strict=False))
+    styles = _method_styles(list(section.methods))
     rest = iter(panels)
     for sigma, runs in sorted(known.items(), key=lambda item: item[0] or 0.0):
         axes = next(rest)
-        _draw_methods(axes, grid, group_by(runs, method_of), colours)
+        _draw_methods(axes, grid, group_by(runs, method_of), styles)
         axes.set_title(rf"$\sigma_0 = {sigma:g}$")
     if unknown:
         axes = next(rest)
         names = dict(zip((run.name for run in unknown), short_names(unknown), strict=True))
         for method, runs in group_by(unknown, method_of).items():
             for run, line in zip(runs, cycle(_LINES), strict=False):
-                _draw_curve(axes, grid, [run.table], label=names[run.name], color=colours[method], ls=line)
+                _draw_curve(axes, grid, [run.table], label=names[run.name], **styles[method] | {"ls": line})
         axes.set_title("single runs")
         axes.legend(loc="upper right")
     if has_envelopes:
         axes = next(rest)
-        _draw_methods(axes, grid, section.methods, colours)
-        axes.set_title("envelope: the best run at each radius")
-    if has_envelopes or not unknown:
+        _draw_methods(axes, grid, section.methods, styles)
+        axes.set_title("best at each radius")
+    if len(section.methods) > _IN_A_LEGEND:
+        figure.legend(*panels[-1].get_legend_handles_labels(), loc="outside lower center", ncols=_IN_A_LEGEND)
+    elif has_envelopes or not unknown:
         panels[-1].legend(loc="upper right")
     _finish_curves(panels, grid, section.runs[0].table.norm)
     return figure
@@ -296,11 +299,24 @@ def _radius_grid(tables: Sequence[CertificateTable]) -> NDArray[np.float64]:
     return np.linspace(0.0, 1.05 * largest or 1.0, 1001)
 
 
+def _method_styles(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """A colour for each way of training, and a line for what is made of it: one sigma, DS, DS^2."""
+    trained = list(dict.fromkeys(method.partition("-ds")[0] for method in methods))
+    colours = dict(zip(trained, cycle(COLOURS), strict=False))
+    if len(trained) == len(methods):  # nothing to tell apart by lines: they help the colours
+        return {m: {"color": colours[m], "ls": line} for m, line in zip(methods, cycle(_LINES), strict=False)}
+    lines = dict(zip(("", "-ds", "-ds2", "-ds2-fixed"), _LINES, strict=False))
+    parts = {method: method.partition("-ds") for method in methods}
+    return {
+        method: {"color": colours[base], "ls": lines.get(ds + kind, "-")} for method, (base, ds, kind) in parts.items()
+    }
+
+
 def _draw_methods(
-    axes: Axes, grid: NDArray[np.float64], methods: Mapping[str, Sequence[Run]], colours: Mapping[str, str]
+    axes: Axes, grid: NDArray[np.float64], methods: Mapping[str, Sequence[Run]], styles: Mapping[str, dict[str, Any]]
 ) -> None:
-    for (method, runs), line in zip(methods.items(), cycle(_LINES), strict=False):
-        _draw_curve(axes, grid, [run.table for run in runs], label=method, color=colours[method], ls=line)
+    for method, runs in methods.items():
+        _draw_curve(axes, grid, [run.table for run in runs], label=method, **styles[method])
 
 
 def _draw_curve(axes: Axes, grid: NDArray[np.float64], tables: Sequence[CertificateTable], **style: Any) -> None:
