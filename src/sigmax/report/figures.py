@@ -40,7 +40,7 @@ _IN_A_ROW = 4
 _IN_A_LEGEND = 5  # methods; more go below the panels, so many in a row
 _BINS = 30
 _OF_EACH = 2  # pictures
-_BELOW_LEGEND = 0.72  # of the height of a panel
+_BELOW_LEGEND = 0.64  # of the height of a panel
 _UNIT = "(input units)"
 _STYLE: dict[Any, Any] = {
     "font.family": "STIXGeneral",
