@@ -1,6 +1,7 @@
 import contextlib
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from PIL import Image
 
 from commands import Run
+from sigmax import CertificateMemory, PointCertificate
 from sigmax.cli.console import resumable, track
 from sigmax.data import load_source
 
@@ -150,23 +152,25 @@ def test_show_notes_a_cut_line(run: Run, tmp_path: Path) -> None:
 
 
 def test_memory_check_finds_a_contradiction(run: Run, tmp_path: Path) -> None:
-    import sqlite3
+    """An entry of another memory, copied in past the rules."""
 
-    from sigmax import CertificateMemory, PointCertificate
+    def settle(name: str, *balls: tuple[float, int]) -> Path:
+        with CertificateMemory.open(tmp_path / name, norm=2) as memory:
+            for place, label in balls:
+                point = PointCertificate(label=label, radius=0.5, sigma=0.25, p_lower=0.9, n=10, alpha=0.001, norm=2)
+                memory.settle(np.full(3, place), point)
+        return tmp_path / name
 
-    point = PointCertificate(label=0, radius=0.5, sigma=0.25, p_lower=0.9, n=10, alpha=0.001, norm=2)
-    with CertificateMemory.open(tmp_path / "m.db", norm=2) as memory:
-        memory.settle(np.zeros(3), point)
-        memory.settle(np.full(3, 0.1), point)
-        memory.settle(np.ones(3), point)
-    assert run("memory", "check", tmp_path / "m.db")[0] == 0
-    with sqlite3.connect(tmp_path / "m.db") as database:
-        database.execute("UPDATE entries SET label = 1 WHERE id = 2")
-    database.close()
-    code, out, _ = run("memory", "check", tmp_path / "m.db")
+    ours, other = settle("ours.db", (0.0, 0)), settle("other.db", (9.0, 1), (0.1, 1))
+    assert run("memory", "check", ours)[0] == 0
+    with contextlib.closing(sqlite3.connect(ours, isolation_level=None)) as database:
+        database.execute("ATTACH ? AS other", (str(other),))
+        for table in ("balls", "inputs"):
+            database.execute(f"INSERT INTO {table} SELECT * FROM other.{table} WHERE id = 2")
+    code, out, _ = run("memory", "check", ours)
     assert code == 1
     assert "entries 1 and 2" in out
-    assert "1 contradictions among 3 entries" in out
+    assert "1 contradictions among 2 entries" in out
 
 
 def test_a_model_of_ones_own_by_factory(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

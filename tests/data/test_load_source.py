@@ -26,6 +26,7 @@ def test_named_sets_are_looked_for_where_the_user_says(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("value", [None, ""])
 def test_without_a_place_it_is_the_cache_folder(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
     monkeypatch.delenv("SIGMAX_DATA", raising=False)
+    monkeypatch.delenv("SIGMAX_CACHE")
     if value is not None:
         monkeypatch.setenv("SIGMAX_DATA", value)
     assert data_folder().name == "sigmax"

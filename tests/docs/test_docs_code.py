@@ -44,7 +44,7 @@ def commands() -> Iterator[tuple[str, str]]:
 
 def parse(line: str) -> None:
     """Let the command line read this as it would before it runs anything."""
-    words = shlex.split(re.sub(r"[\[\]…]", " ", line), comments=True)
+    words = shlex.split(re.sub(r"[\[\]…]", " ", line.partition(" > ")[0]), comments=True)
     command: Any = typer.main.get_command(app)
     while words and hasattr(command, "commands"):
         assert words[0] in command.commands, f"no command {words[0]}"

@@ -6,9 +6,7 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import binomtest
 
-from sigmax.bounds import clopper_pearson_lower, clopper_pearson_upper
 from sigmax.errors import InvalidInputError
 from sigmax.records import ABSTAIN, CertificateTable
 
@@ -67,6 +65,8 @@ def is_at_bound(table: CertificateTable, upper: float) -> NDArray[np.bool_]:
 
 def accuracy_interval(table: CertificateTable, radius: float, *, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Exact interval of Clopper and Pearson for certified accuracy at a radius: what other inputs might give."""
+    from sigmax.bounds import clopper_pearson_lower, clopper_pearson_upper  # what shows a table need not wait for scipy
+
     _check_inputs(table)
     tail = (1 - confidence) / 2
     hits = int(count_certified(table, radius))
@@ -187,6 +187,8 @@ def _compare_at(ours: CertificateTable, theirs: CertificateTable, radius: float)
 
 
 def _sign_test(gained: int, lost: int) -> float:
+    from scipy.stats import binomtest
+
     return float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
 
 
