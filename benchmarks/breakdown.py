@@ -34,11 +34,11 @@ SHARE = 20  # estimation is measured with a share of its samples
 
 
 class Stopwatch:
-    """Adds up time by label; a label that runs inside another takes its time away from it."""
+    """Adds up time by label, else as the rest; a label that runs inside another takes its time away from it."""
 
-    def __init__(self) -> None:
+    def __init__(self, rest: str) -> None:
         self.seconds: dict[str, float] = {}
-        self._running = [REST]
+        self._running = [rest]
         self._since = time.perf_counter()
 
     def _switch(self) -> None:
@@ -108,14 +108,14 @@ def measure(arch: str, *, inputs: int, n: int) -> dict[str, float]:
             )
 
         certify(1, "first")  # pays for what is built and imported once
-        watch = Stopwatch()
+        watch = Stopwatch(REST)
         watch.put_on(Gaussian, "fill", NOISE)
         watch.put_on(BaseClassifier, "scores", NETWORK)
         watch.put_on(HalvingSearch, "find", SEARCH)
         watch.put_on(CertificateMemory, "settle", MEMORY)
         watch.put_on(RunFolder, "append", RECORDS)
         watch.put_on_each(SmoothedClassifier, "certify_each", COUNTING)
-        with watch.running(REST):
+        with watch.running(REST):  # to its end
             certify(max(1, n // SHARE), "timed")
     scale = {label: SHARE if label in ESTIMATION else 1 for label in watch.seconds}
     return {label: scale[label] * seconds / inputs for label, seconds in watch.seconds.items()}

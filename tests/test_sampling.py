@@ -9,18 +9,24 @@ from torch import Tensor
 
 from sigmax.errors import InvalidInputError
 from sigmax.models import BaseClassifier, build_network
-from sigmax.noise import Gaussian
+from sigmax.noise import Gaussian, SmoothingDistribution
 from sigmax.sampling import Stage, _mix, count_classes, default_batch_size, random_stream, tile_size
 
 CPU = torch.device("cpu")
 
 
 def counts(
-    classifier: BaseClassifier, x: Tensor, *, n: int, indices: Sequence[int], batch_size: int = 64, seed: int = 0
+    classifier: BaseClassifier,
+    x: Tensor,
+    *,
+    n: int,
+    indices: Sequence[int],
+    batch_size: int = 64,
+    noise: SmoothingDistribution | None = None,
 ) -> Tensor:
-    streams = [random_stream(seed, i, Stage.ESTIMATION, CPU) for i in indices]
+    streams = [random_stream(0, i, Stage.ESTIMATION, CPU) for i in indices]
     sigma = torch.full((len(x),), 0.3)
-    return count_classes(classifier, x, sigma, noise=Gaussian(), n=n, streams=streams, batch_size=batch_size)
+    return count_classes(classifier, x, sigma, noise=noise or Gaussian(), n=n, streams=streams, batch_size=batch_size)
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +77,37 @@ def test_counts_do_not_depend_on_how_inputs_are_batched(
     parts = [part for part in (order[:cut], order[cut:]) if part]
     apart = torch.cat([counts(network, x[part], n=n, indices=part, batch_size=batch_size) for part in parts])
     assert torch.equal(apart, together[torch.tensor(order)])
+
+
+class Counted(SmoothingDistribution):
+    """Gaussian noise that knows how it was drawn; backwards, tiles drawn at once differ from tiles drawn apart."""
+
+    norm = 2
+    radius, probability, soft_radius = Gaussian.radius, Gaussian.probability, Gaussian.soft_radius
+
+    def __init__(self, *, is_backwards: bool) -> None:
+        self.name = f"counted {is_backwards}"  # type: ignore[misc]
+        self.is_backwards = is_backwards
+        self.draws: list[int] = []
+
+    def fill(self, out: Tensor, *, generator: torch.Generator) -> Tensor:
+        self.draws.append(len(out))
+        out.normal_(generator=generator)
+        return out.copy_(out.flip(0)) if self.is_backwards else out
+
+
+@pytest.mark.parametrize("is_backwards", [False, True])
+def test_noise_is_drawn_at_once_only_where_that_changes_nothing(network: BaseClassifier, is_backwards: bool) -> None:
+    x = torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    noise = Counted(is_backwards=is_backwards)
+    together = counts(network, x, n=300, indices=range(3), batch_size=256, noise=noise)
+    apart = torch.cat([counts(network, x[i : i + 1], n=300, indices=[i], batch_size=64, noise=noise) for i in range(3)])
+    assert torch.equal(together, apart)
+    noise.draws.clear()
+    counts(network, x, n=320, indices=range(3), batch_size=256, noise=noise)
+    tiles = 3 * 320 // tile_size(64)
+    assert sum(noise.draws) == 3 * 320
+    assert len(noise.draws) == tiles if is_backwards else len(noise.draws) < tiles / 2
 
 
 @pytest.mark.parametrize("arch", ["resnet20", "fast-resnet9"])

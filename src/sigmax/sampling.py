@@ -4,7 +4,7 @@ Noise is drawn in tiles: a few samples of one input, always drawn whole, always 
 a batch. So the noise of an input depends on its own stream alone, whatever shares the batch with it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from hashlib import blake2b
 
@@ -119,16 +119,20 @@ def count_classes(
                 on_progress(len(cells))
 
         levels = sigma.tolist()
+        most = rows // tile if _draws_alike(noise, buffer, tile) else 1
         start = 0
-        for i, used in _tiles([n] * len(x) if isinstance(n, int) else n, tile):
-            place = buffer[start : start + tile]
-            noise.fill(place, generator=streams[i]).mul_(levels[i]).add_(inputs[i])
-            owner[start : start + used] = i
-            owner[start + used : start + tile] = -1
-            start += tile
-            if start == rows:
-                tally()
-                start = 0
+        for i, left in enumerate([n] * len(x) if isinstance(n, int) else n):
+            while left > 0:
+                # As many tiles at once as fit: the same noise for less work.
+                count = min(-(-left // tile), (rows - start) // tile, most) * tile
+                place = buffer[start : start + count]
+                torch.add(inputs[i], noise.fill(place, generator=streams[i]), alpha=levels[i], out=place)
+                owner[start : start + min(left, count)] = i
+                owner[start + left : start + count] = -1
+                start, left = start + count, left - count
+                if start == rows:
+                    tally()
+                    start = 0
         if start:
             owner[start:] = -1
             tally()
@@ -146,8 +150,17 @@ def sample_buffer(x: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
     return inputs, buffer, buffer.permute(0, 3, 1, 2) if x.ndim == 4 else buffer
 
 
-def _tiles(samples: Sequence[int], tile: int) -> Iterator[tuple[int, int]]:
-    """Each tile as (input, how many of its samples count): only the last one of an input is cut."""
-    for i, n in enumerate(samples):
-        for drawn in range(0, n, tile):
-            yield i, min(tile, n - drawn)
+_alike: dict[tuple[object, ...], bool] = {}
+
+
+def _draws_alike(noise: SmoothingDistribution, buffer: Tensor, tile: int) -> bool:
+    """Whether tiles drawn at once are the tiles drawn one after another: it depends on generator and size."""
+    key = (noise.name, buffer.shape, tile, buffer.dtype, buffer.device)
+    if key not in _alike:
+        whole, parts = torch.empty_like(buffer), torch.empty_like(buffer)
+        noise.fill(whole, generator=random_stream(0, 0, Stage.ESTIMATION, buffer.device))
+        stream = random_stream(0, 0, Stage.ESTIMATION, buffer.device)
+        for part in torch.split(parts, tile):
+            noise.fill(part, generator=stream)
+        _alike[key] = torch.equal(whole, parts)
+    return _alike[key]
