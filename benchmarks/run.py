@@ -42,7 +42,8 @@ def memory_part(found: dict[str, Any]) -> Part:
     leaves = dict(flat(found))
     return Part(
         title="The memory",
-        claim="among 10,000 entries a lookup takes a 200th of the time of stacking all and taking norms, in a batch a 400th.",
+        claim="among 10,000 entries a lookup takes a 200th of the time of stacking all and taking norms, "
+        "in a batch a 400th.",
         note=" ".join(f"{name}: {value}." for name, value in leaves.items() if isinstance(value, str)),
         rows=[{"what": name, "value": value} for name, value in leaves.items() if isinstance(value, int | float)],
     )
