@@ -46,10 +46,10 @@ def parse(line: str) -> None:
     """Let the command line read this as it would before it runs anything."""
     words = shlex.split(re.sub(r"[\[\]…]", " ", line.partition(" > ")[0]), comments=True)
     command: Any = typer.main.get_command(app)
-    while words and hasattr(command, "commands"):
+    while words and words != ["--help"] and hasattr(command, "commands"):
         assert words[0] in command.commands, f"no command {words[0]}"
         command = command.commands[words.pop(0)]
-    if words:  # else the command is only spoken of
+    if words and words != ["--help"]:  # else the command is only spoken of
         with command.make_context("sigmax", words):
             pass
 

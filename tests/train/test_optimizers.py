@@ -19,6 +19,17 @@ def test_orthogonalised_keeps_the_singular_vectors_and_levels_the_values(shape: 
     assert (values < 1.3).all()
 
 
+@pytest.mark.parametrize("shape", [(8, 27), (48, 432), (128, 16)])
+def test_orthogonalised_is_the_iteration_of_the_quintic(shape: tuple[int, int]) -> None:
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    x = matrix.double() / matrix.double().norm()
+    for _ in range(5):
+        gram = x @ x.T
+        x = 3.4445 * x - 4.7750 * gram @ x + 2.0315 * gram @ gram @ x
+    scale = max(1.0, shape[0] / shape[1]) ** 0.5
+    torch.testing.assert_close(orthogonalised(matrix).double(), x * scale, rtol=0, atol=1e-3)
+
+
 def test_muon_step_against_the_formula() -> None:
     torch.manual_seed(0)
     conv, vector = nn.Parameter(torch.randn(4, 3, 3, 3)), nn.Parameter(torch.randn(5))

@@ -92,9 +92,14 @@ def orthogonalised(matrix: Tensor) -> Tensor:
     is_tall = matrix.shape[0] > matrix.shape[1]
     x: Tensor = (matrix.T if is_tall else matrix) / (matrix.norm() + 1e-7)
     a, b, c = _QUINTIC
+    # Each iterate a x + (b g + c g^2) x with g = x x^T is a symmetric factor times the first x. Iterating on the
+    # factor alone takes a third of the time where a filter has more numbers than there are filters.
+    first = x @ x.T
+    factor = torch.eye(len(x), dtype=x.dtype, device=x.device)
     for _ in range(_ITERATIONS):
-        gram = x @ x.T
-        x = a * x + (b * gram + c * gram @ gram) @ x
+        gram = factor @ first @ factor
+        factor = a * factor + (b * gram + c * gram @ gram) @ factor
+    x = factor @ x
     if is_tall:
         x = x.T * math.sqrt(matrix.shape[0] / matrix.shape[1])
     return x
