@@ -49,7 +49,7 @@ def collect(options: argparse.Namespace, initial: float, network: nn.Module) -> 
     answers: Answers = np.load(path, mmap_mode="r+")
     fast = accelerate(network, options.backend, batch_shape=(ROWS, *source.shape))
     classifier = BaseClassifier(fast, num_classes=len(source.class_names))
-    for row, index in track(list(enumerate(indices)), "asking", console=Console(stderr=True)):
+    for row, index in track([] if options.show else list(enumerate(indices)), "asking", console=Console(stderr=True)):
         if (answers[row] != EMPTY).all():
             continue
         x = torch.from_numpy(source.images([index]))
@@ -104,13 +104,15 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=SAMPLES, help="for each sigma (default: %(default)s)")
     parser.add_argument("--n", type=int, default=10_000, help="of the certification to come (default: %(default)s)")
     parser.add_argument("--backend", choices=BACKENDS, default="eager", help="default: %(default)s")
+    parser.add_argument("--show", action="store_true", help="only show the inputs that were asked already")
     options = parser.parse_args()
     loaded = load_model(options.model)
     assert isinstance(loaded.model, nn.Module)
     assert loaded.card is not None
     assert loaded.card.sigma is not None
     answers, labels = collect(options, loaded.card.sigma, loaded.model)
-    show(np.asarray(answers), labels, loaded.card.sigma, options.n)
+    is_asked = (answers != EMPTY).all(axis=(1, 2))
+    show(np.asarray(answers)[is_asked], labels[is_asked], loaded.card.sigma, options.n)
 
 
 PLANS: dict[str, tuple[list[tuple[int, int]], int]] = {
