@@ -126,16 +126,28 @@ def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) 
     assert file.read_bytes() == before
 
 
-@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.95])
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.95, 0.9999])
 def test_a_truncated_file_is_refused(file: Path, share: float) -> None:
-    """On opening, or, where only inputs are lost, by the check at the latest."""
     os.truncate(file, int(share * file.stat().st_size))
-    refusals = r"malformed|not a database|expected an intact file|as it was written"
-    with (
-        pytest.raises(MemoryRefusedError, match=refusals),
-        CertificateMemory.open(file, norm=2, fingerprint="network") as memory,
-    ):
-        list(memory.contradictions())
+    with pytest.raises(MemoryRefusedError, match="malformed|not a database|its end is lost"):
+        CertificateMemory.open(file, norm=2, fingerprint="network")
+
+
+def test_a_page_that_a_crash_left_unfinished_is_taken_from_the_log(file: Path) -> None:
+    """Killed while it copies its log into the file, a process leaves both behind."""
+    with CertificateMemory.open(file, norm=2, fingerprint="network") as memory:
+        for i in range(40, 400):
+            memory.settle(at(2.0 * i), certificate(label=i % 2, radius=0.75))
+        log = file.with_name("memory.db-wal")
+        names = {path: file.with_name(f"crashed{path.name.removeprefix('memory')}") for path in (file, log)}
+        for path, copy in names.items():
+            copy.write_bytes(path.read_bytes())
+    crashed = names[file]
+    with crashed.open("ab") as half:
+        half.write(bytes(100))
+    with CertificateMemory.open(crashed, norm=2, fingerprint="network") as memory:
+        assert len(memory) == 400
+        assert not list(memory.contradictions())
 
 
 def test_a_lost_ball_is_refused(file: Path) -> None:

@@ -107,6 +107,8 @@ class Ledger:
         try:
             self._create(norm, fingerprint)
             self._check_owner(norm, fingerprint)
+            if path is not None:
+                self._check_length(path)
         except BaseException:
             self.close()
             raise
@@ -286,6 +288,18 @@ class Ledger:
                 f"{self._place}: expected the memory of this model, preprocessing, norm and noise "
                 f"(fingerprint {_short(fingerprint)}), got that of another ({_short(owner_fingerprint)}); "
                 "use another file"
+            )
+
+    def _check_length(self, path: Path) -> None:
+        """Refuse a file that was cut off inside its last page, which SQLite would take as filled with zeros."""
+        ((page,),) = self._execute("PRAGMA page_size")
+        length = path.stat().st_size
+        log = path.with_name(f"{path.name}-wal")
+        # Another process may be at this page, and a crash may have interrupted it; then the log has the page whole.
+        if length % page and not (log.exists() and log.stat().st_size):
+            raise MemoryRefusedError(
+                f"{self._place}: expected a file of whole pages of {page} bytes, got {length} bytes: its end is lost; "
+                "restore it from a copy"
             )
 
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
