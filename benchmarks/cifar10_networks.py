@@ -3,7 +3,8 @@
     python benchmarks/cifar10_networks.py --out runs/cifar10 [--data cifar10:DIR] [--zoo]
 
 Two to three hours on two cores, by estimate from the first of them. With --zoo the finished Cohen
-networks are copied to where `zoo:NAME` finds them.
+networks are copied to where `zoo:NAME` finds them. SmoothAdv, MACER and DS^2 start from the network there, as
+`sigmax reproduce cifar10-cpu` has it.
 """
 
 import argparse
@@ -27,7 +28,7 @@ COHEN = {
     "cohen-0.50": f"--preset cpu-cifar10-cohen-retuned --sigma 0.50 --from {{out}}/{FIRST}",
 }
 FINE_TUNED = {
-    f"{name}-0.25": f"--preset cpu-cifar10-{name} --sigma 0.25 --from {{out}}/{FIRST}"
+    f"{name}-0.25": f"--preset cpu-cifar10-{name} --sigma 0.25 --from zoo:cifar10-{FIRST}"
     for name in ("cohen-ds2", "smoothadv", "macer")
 }
 

@@ -14,55 +14,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from scipy.special import betaincinv, ndtri
-from torch import nn
 
+from answers import Answers, add_options, collect, trained_sigma
 from machine import describe_machine
-from sigmax.data import load_source
-from sigmax.models import BaseClassifier, load_model
-from sigmax.models.backends import BACKENDS, accelerate
-from sigmax.noise import Gaussian
-from sigmax.sampling import Stage, random_stream, sample_buffer
+from sigmax.records import read_run
+from sigmax.sampling import Stage
 
-SIGMAS, SAMPLES, ROWS, EMPTY = 16, 2_000, 50, 255
+SIGMAS, SAMPLES = 16, 2_000
 ALPHA = 0.001
-Answers = NDArray[np.uint8]  # inputs sigmas samples
 
 
 def grid(initial: float) -> NDArray[np.float64]:
     return np.geomspace(initial / 4, 2 * initial, SIGMAS)
-
-
-def collect(options: argparse.Namespace, initial: float, network: nn.Module) -> tuple[Answers, NDArray[np.int64]]:
-    """Ask the network about every input at every sigma; what is there already is kept."""
-    source = load_source(options.data)
-    indices = list(range(0, len(source), options.skip))[: options.max]
-    path = options.out / "answers.npy"
-    if not path.exists():
-        options.out.mkdir(parents=True, exist_ok=True)
-        np.save(path, np.full((len(indices), SIGMAS, options.samples), EMPTY, dtype=np.uint8))
-    answers: Answers = np.load(path, mmap_mode="r+")
-    fast = accelerate(network, options.backend, batch_shape=(ROWS, *source.shape))
-    classifier = BaseClassifier(fast, num_classes=len(source.class_names))
-    for row, index in track([] if options.show else list(enumerate(indices)), "asking", console=Console(stderr=True)):
-        if (answers[row] != EMPTY).all():
-            continue
-        x = torch.from_numpy(source.images([index]))
-        stream = random_stream(0, index, Stage.SEARCH, classifier.device)
-        image, noise, _ = sample_buffer(x, ROWS)
-        _, buffer, batch = sample_buffer(x, ROWS)
-        for start in range(0, options.samples, ROWS):
-            Gaussian().fill(noise, generator=stream)
-            with torch.no_grad():
-                for column, sigma in enumerate(grid(initial)):
-                    torch.add(image[0], noise, alpha=float(sigma), out=buffer)
-                    answers[row, column, start : start + ROWS] = classifier.labels(batch).numpy()
-    return answers, source.labels[indices]
 
 
 def radius(share: NDArray[np.float64], sigma: NDArray[np.float64], n: int) -> NDArray[np.float64]:
@@ -96,23 +63,15 @@ def kept_or_initial(hits: NDArray[np.bool_], sigmas: NDArray[np.float64], winner
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="a checkpoint, a folder or zoo:NAME")
-    parser.add_argument("--data", default="cifar10", help="default: %(default)s")
-    parser.add_argument("--out", type=Path, required=True, help="where the answers are kept")
-    parser.add_argument("--skip", type=int, default=100, help="every so many inputs (default: %(default)s)")
-    parser.add_argument("--max", type=int, help="at most so many inputs")
-    parser.add_argument("--samples", type=int, default=SAMPLES, help="for each sigma (default: %(default)s)")
+    add_options(parser, skip=100, samples=SAMPLES)
     parser.add_argument("--n", type=int, default=10_000, help="of the certification to come (default: %(default)s)")
-    parser.add_argument("--backend", choices=BACKENDS, default="eager", help="default: %(default)s")
-    parser.add_argument("--show", action="store_true", help="only show the inputs that were asked already")
+    parser.add_argument(
+        "--runs", type=Path, nargs="*", default=[], help="runs with n samples that certified these inputs, to compare"
+    )
     options = parser.parse_args()
-    loaded = load_model(options.model)
-    assert isinstance(loaded.model, nn.Module)
-    assert loaded.card is not None
-    assert loaded.card.sigma is not None
-    answers, labels = collect(options, loaded.card.sigma, loaded.model)
-    is_asked = (answers != EMPTY).all(axis=(1, 2))
-    show(np.asarray(answers)[is_asked], labels[is_asked], loaded.card.sigma, options.n)
+    initial = trained_sigma(options.model)
+    answers = collect(options, grid(initial).tolist(), Stage.SEARCH)
+    show(answers, initial, options.n, options.runs)
 
 
 PLANS: dict[str, tuple[list[tuple[int, int]], int]] = {
@@ -125,13 +84,13 @@ PLANS: dict[str, tuple[list[tuple[int, int]], int]] = {
 }
 
 
-def show(answers: Answers, labels: NDArray[np.int64], initial: float, n: int) -> None:
-    sigmas = grid(initial)
+def show(answers: Answers, initial: float, n: int, runs: Sequence[Path]) -> None:
+    classes, sigmas, labels = answers.classes, answers.sigmas, answers.labels
     start = int(np.abs(np.log(sigmas / initial)).argmin())
-    half = answers.shape[2] // 2
-    counts = np.stack([(answers[:, start, :half] == c).sum(axis=1) for c in range(int(answers.max()) + 1)], axis=1)
+    half = classes.shape[2] // 2
+    counts = np.stack([(classes[:, start, :half] == c).sum(axis=1) for c in range(answers.num_classes)], axis=1)
     predicted = counts.argmax(axis=1)  # the class is fixed under sigma0
-    hits = answers == predicted[:, None, None]  # inputs sigmas samples
+    hits = classes == predicted[:, None, None]  # inputs sigmas samples
     first, second = hits[:, :, :half], hits[:, :, half:]
     judged = radius(smoothed_share(first.sum(axis=2), half), sigmas, n)
     scored = radius(second.mean(axis=2), sigmas, n)  # inputs sigmas
@@ -153,19 +112,30 @@ def show(answers: Answers, labels: NDArray[np.int64], initial: float, n: int) ->
                 for row, j in zip(first, chosen, strict=True)
             ]
         rows[name] = (np.array(chosen), sum(keep * samples for keep, samples in plan) + 2 * pilot)
-    oracle = (scored[np.arange(len(labels)), rows["oracle"][0]] * right).mean()
+    found = {name: (scored[np.arange(len(labels)), at] * right, right, cost) for name, (at, cost) in rows.items()}
+    for folder in runs:
+        found[folder.name] = certified(folder, answers.indices)
+    oracle = found["oracle"][0].mean()
     view = Table("choice of sigma", "forwards", "mean radius where right", "of the oracle", box=None)
     for at in (0.0, 0.25, 0.5, 0.75, 1.0):
         view.add_column(f"{at:g}")
-    for name, (chosen_at, cost) in rows.items():
-        found = scored[np.arange(len(labels)), chosen_at] * right
+    for name, (radii, is_right, cost) in found.items():
         shares = [
-            f"{(right & (found > at if at == 0 else found >= at)).mean():.3f}" for at in (0.0, 0.25, 0.5, 0.75, 1.0)
+            f"{(is_right & (radii > at if at == 0 else radii >= at)).mean():.3f}" for at in (0.0, 0.25, 0.5, 0.75, 1.0)
         ]
-        view.add_row(name, f"{cost}", f"{found.mean():.4f}", f"{found.mean() / oracle:.1%}", *shares)
+        view.add_row(name, f"{cost}", f"{radii.mean():.4f}", f"{radii.mean() / oracle:.1%}", *shares)
     machine = describe_machine()
-    Console(width=150).print(f"{len(labels)} inputs, {answers.shape[2]} samples a sigma, n = {n:,}; {machine}")
+    Console(width=150).print(f"{len(labels)} inputs, {classes.shape[2]} samples a sigma, n = {n:,}; {machine}")
     Console(width=150).print(view)
+
+
+def certified(folder: Path, indices: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_], str]:
+    """The radii of a run where it is right, whether it is, and an empty place for its cost."""
+    table = read_run(folder).table
+    place = {index: row for row, index in enumerate(table.idx.tolist())}
+    rows = [place[index] for index in indices.tolist()]
+    is_right = table.is_correct[rows]
+    return table.radius[rows] * is_right, is_right, ""
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ from sigmax.noise import SmoothingDistribution
 # The share of alpha for the bound on the runner-up. At 5 % the radius loses
 # at most 0.002 sigma with 100,000 samples, and 0.004 sigma with 100.
 _RUNNER_UP_SHARE = 0.05
-# Looks before the last: powers of two from this many samples on, each at this share of alpha.
-_FIRST_LOOK, _LOOK_SHARE = 1_024, 0.01
+# Looks before the last: powers of two from this many samples on, together at this share of alpha, each in proportion
+# to its samples. An input that does not stop loses at most 0.004 sigma at n = 100,000.
+_FIRST_LOOK, _EARLY_SHARE = 1_024, 0.09
 # At this level an input is given up: it costs no failure probability, only answers that might have been.
 _GIVE_UP = 0.001
 # Sequential questions are looked at after this many samples, and then each time there are this much more.
@@ -90,8 +91,8 @@ class PlannedLooks(Estimate):
         self.tolerance = tolerance
         self.runner_up = runner_up
         sizes = [_FIRST_LOOK << i for i in range(n.bit_length()) if _FIRST_LOOK << i < n]
-        self.alphas = dict.fromkeys(sizes, _LOOK_SHARE * claim.alpha)
-        self.alphas[n] = claim.alpha * (1 - _LOOK_SHARE * len(sizes))
+        self.alphas = {size: claim.alpha * _EARLY_SHARE * size / sum(sizes) for size in sizes}
+        self.alphas[n] = claim.alpha * (1 - _EARLY_SHARE) if sizes else claim.alpha
 
     def next_look(self, n: int) -> int:
         """The next of the planned sizes."""

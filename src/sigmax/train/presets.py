@@ -47,7 +47,7 @@ _CPU = {
     "arch": "patch-resnet10",
     "normalize": "cifar10",
     "augment": "crop-flip",
-    "epochs": 22,
+    "epochs": 19,
     "batch": 256,
     "optimizer": "muon",
     "lr": 0.02,
@@ -61,7 +61,7 @@ _ZETA = {0.25: {"epsilon": 0.5}, 0.50: {"epsilon": 1.0}, 1.0: {"epsilon": 1.0}} 
 _SMALL, _LARGE = (0.12, 0.25, 0.50), (0.25, 0.50, 1.0)
 
 PRESETS: dict[str, Preset] = {
-    "cpu-cifar10-cohen": Preset(data="cifar10", says="Cohen on two cores, 22 epochs", settings=_CPU),
+    "cpu-cifar10-cohen": Preset(data="cifar10", says="Cohen on two cores, 19 epochs", settings=_CPU),
     "cpu-cifar10-cohen-retuned": Preset(
         data="cifar10",
         says="Cohen on two cores, 6 epochs from a network trained at another sigma",
