@@ -47,3 +47,24 @@ def test_a_contender_certifies_like_the_others() -> None:
     assert found[0]["radius"] > 0
     assert abs(found[0]["radius"] - found[1]["radius"]) < 0.1
     assert all(answer["megabytes"] > 0 and answer["seconds"] > 0 for answer in found)
+
+
+def test_early_stops_are_judged_on_stored_answers(tmp_path: Path, digits_model: Path) -> None:
+    asked = ("early_stops.py", digits_model, "--data", "digits", "--samples", 3_100, "--out", tmp_path)
+    done = bench(*asked, "--skip", 100, "--max", 3)
+    assert done.returncode == 0, done.stderr
+    assert "3 inputs" in done.stdout
+    (whole,) = (line.split() for line in done.stdout.splitlines() if "all 3,000 " in line)
+    assert whole[2:4] == ["3,000", "1.00"]
+    assert bench(*asked, "--skip", 100, "--max", 3, "--show").stdout == done.stdout
+
+
+def test_a_search_is_judged_on_stored_answers(tmp_path: Path, digits_model: Path) -> None:
+    done = bench(
+        *("sigma_search.py", digits_model, "--data", "digits", "--samples", 600, "--out", tmp_path),
+        *("--skip", 100, "--max", 2),
+    )
+    assert done.returncode == 0, done.stderr
+    (oracle,) = (line.split() for line in done.stdout.splitlines() if "oracle  " in line and "%" in line)
+    assert oracle[:2] == ["oracle", "4800"]
+    assert oracle[3] == "100.0%"
