@@ -1,7 +1,7 @@
 """Exact search by pruning: sketches that never overestimate a distance rule almost all entries out.
 
-Entries whose sketches lie close together share a leaf. A query first rules out whole leaves by the box around
-their first numbers, then entries by these numbers, then by all of their sketch. Only sketches are kept in
+Entries whose sketches lie close together share a leaf of a tree. A query first rules out whole leaves by the box
+around their first numbers, then entries by these numbers, then by all of their sketch. Only sketches are kept in
 memory; the inputs themselves stay in the ledger.
 """
 
@@ -102,6 +102,7 @@ class SketchIndex:
         self._labels = np.empty(0, dtype=np.int64)
         self._radii, self._sigmas = np.empty(0), np.empty(0)
         self._leaves: list[_Leaf] = []
+        self._root: _Node | None = None  # None until there is a leaf
         # What is common to the entries of each leaf: the box around their first numbers, the farthest reach.
         coarse = min(_COARSE, sketch.size)
         self._lows, self._highs = (np.empty((0, coarse), dtype=np.float32) for _ in range(2))
@@ -122,12 +123,8 @@ class SketchIndex:
         self._sigmas = _with_room(self._sigmas, last)
         self._labels[first:last] = balls.labels
         self._radii[first:last], self._sigmas[first:last] = balls.radii, balls.sigmas
-        places, reaches = np.arange(first, last), balls.radii + balls.margins
-        if len(balls) > _LEAF:
-            self._put_all(_Leaf(balls.sketches, reaches, places))
-        else:
-            for sketch, reach, place in zip(balls.sketches, reaches.tolist(), places.tolist(), strict=True):
-                self._put(sketch, reach, place)
+        entries = _Leaf(balls.sketches, balls.radii + balls.margins, np.arange(first, last))
+        self._root = self._grown(self._root, entries)
         self._count = last
 
     def near(
@@ -166,35 +163,34 @@ class SketchIndex:
         gaps = np.maximum(self._lows[:count] - coarse, coarse - self._highs[:count])
         return _squares(np.maximum(gaps, 0.0))
 
-    def _put(self, sketch: Numbers, reach: float, place: int) -> None:
-        """Add an entry to the leaf whose box is nearest; one that is full is halved first."""
-        if not self._leaves:
-            self._set_leaf(0, _Leaf(sketch[None], np.array([reach]), np.array([place])))
-            return
-        nearest = self._nearest(sketch)
-        if self._leaves[nearest].count == _LEAF:
-            first, second = self._leaves[nearest].halves()
-            # An entry may be in two leaves for a moment, never in none.
-            self._set_leaf(len(self._leaves), second)
-            self._set_leaf(nearest, first)
-            nearest = self._nearest(sketch)
-        coarse = sketch[:_COARSE]
-        self._lows[nearest] = np.minimum(self._lows[nearest], coarse)
-        self._highs[nearest] = np.maximum(self._highs[nearest], coarse)
-        self._reaches[nearest] = max(self._reaches[nearest], reach)
-        self._leaves[nearest].append(sketch, reach, place)
+    def _grown(self, node: "_Node | None", entries: "_Leaf") -> "_Node":
+        """Add entries below a node; what is there then.
 
-    def _put_all(self, leaf: "_Leaf") -> None:
-        """Add many entries as leaves of their own."""
-        if leaf.count <= _LEAF:
-            self._set_leaf(len(self._leaves), leaf)
-        else:
-            for half in leaf.halves():
-                self._put_all(half)
+        An entry may be in two leaves for a moment, never in none, and what the boxes say of it is always true:
+        where a tree is left half grown, entries are only in worse company.
+        """
+        if node is None:
+            self._set_leaf(0, entries)
+            return self._parted(0)
+        if isinstance(node, int):
+            self._set_leaf(node, self._leaves[node].joined(entries))
+            return self._parted(node)
+        is_high = entries.coarse[:, node.axis] > node.at
+        if is_high.any():
+            node.high = self._grown(node.high, entries.part(is_high))
+        if not is_high.all():
+            node.low = self._grown(node.low, entries.part(~is_high))
+        return node
 
-    def _nearest(self, sketch: Numbers) -> int:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return int(self._gaps(sketch).argmin())
+    def _parted(self, i: int) -> "_Node":
+        """The leaf i, halved until no part of it is too large."""
+        if self._leaves[i].count <= _LEAF:
+            return i
+        j = len(self._leaves)
+        axis, at, low, high = self._leaves[i].halves()
+        self._set_leaf(j, high)
+        self._set_leaf(i, low)
+        return _Split(axis, at, self._parted(i), self._parted(j))
 
     def _set_leaf(self, i: int, leaf: "_Leaf") -> None:
         coarse = leaf.coarse[: leaf.count]
@@ -204,6 +200,20 @@ class SketchIndex:
         self._lows[i], self._highs[i] = coarse.min(axis=0), coarse.max(axis=0)
         self._reaches[i] = leaf.reaches[: leaf.count].max()
         self._leaves[i : i + 1] = [leaf]
+
+
+@final
+@dataclass(slots=True)
+class _Split:
+    """Entries on the two sides of a number of their sketches."""
+
+    axis: int
+    at: float  # the largest of the low side when it was split
+    low: "_Node"
+    high: "_Node"
+
+
+_Node = int | _Split  # the place of a leaf, or what parts several
 
 
 @final
@@ -217,26 +227,30 @@ class _Leaf:
         self.reaches = reaches  # radius, and what sketching may overestimate
         self.places = places
 
-    def append(self, sketch: Numbers, reach: float, place: int) -> None:
-        """Add an entry; interrupted anywhere, it is in or it is not."""
-        last = self.count
-        self.coarse = _with_room(self.coarse, last + 1)
-        self.sketches = _with_room(self.sketches, last + 1)
-        self.reaches = _with_room(self.reaches, last + 1)
-        self.places = _with_room(self.places, last + 1)
-        self.coarse[last], self.sketches[last] = sketch[:_COARSE], sketch
-        self.reaches[last], self.places[last] = reach, place
-        self.count = last + 1
+    def joined(self, entries: "_Leaf") -> "_Leaf":
+        """This leaf with more entries; interrupted anywhere, it has them or it has not."""
+        first, last = self.count, self.count + entries.count
+        self.coarse = _with_room(self.coarse, last)
+        self.sketches = _with_room(self.sketches, last)
+        self.reaches = _with_room(self.reaches, last)
+        self.places = _with_room(self.places, last)
+        self.coarse[first:last], self.sketches[first:last] = entries.coarse, entries.sketches
+        self.reaches[first:last], self.places[first:last] = entries.reaches, entries.places
+        self.count = last
+        return self
 
-    def halves(self) -> tuple["_Leaf", "_Leaf"]:
-        """The entries in two leaves, apart in the number in which they differ most."""
+    def part(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> "_Leaf":
+        """Some of the entries."""
+        return _Leaf(self.sketches[rows], self.reaches[rows], self.places[rows])
+
+    def halves(self) -> tuple[int, float, "_Leaf", "_Leaf"]:
+        """The number of the sketch in which entries differ most, its middle, and those on its two sides."""
         coarse, half = self.coarse[: self.count], self.count // 2
         with np.errstate(over="ignore", invalid="ignore"):
-            order = np.argpartition(coarse[:, coarse.var(axis=0).argmax()], half)
-        first, second = (
-            _Leaf(self.sketches[part], self.reaches[part], self.places[part]) for part in (order[:half], order[half:])
-        )
-        return first, second
+            axis = int(coarse.var(axis=0).argmax())
+            order = np.argpartition(coarse[:, axis], half)
+        low, high = order[:half], order[half:]
+        return axis, float(coarse[low, axis].max()), self.part(low), self.part(high)
 
     def within(self, sketch: Numbers, reach: float) -> NDArray[np.intp]:
         """Which entries may be within reach, by the first numbers of their sketches."""
