@@ -106,10 +106,32 @@ def test_questions_are_answered_with_few_samples() -> None:
     assert np.mean([c.n for c in hopeless]) < 300
 
 
-def test_a_question_on_the_edge_ends_with_the_samples() -> None:
+def test_a_question_on_the_edge_ends_when_the_samples_left_could_not_prove_it() -> None:
     p = float(norm.cdf(0.5 / 0.5))
     answer = simulate(AtRadii(CLAIM, radii=(0.5,), n=3_000), [p, 1 - p], np.random.default_rng(0))
-    assert (answer.n, answer.radius, answer.label) == (3_000, 0.0, 0)
+    assert (answer.radius, answer.label) == (0.0, 0)
+    assert 2_000 < answer.n <= 3_000
+
+
+def test_a_radius_that_all_samples_could_not_prove_costs_none() -> None:
+    random = np.random.default_rng(0)
+    alone, beside = (
+        simulate(AtRadii(CLAIM, radii=radii, n=10_000), [1.0, 0.0], random) for radii in ((0.25,), (0.25, 2.0))
+    )
+    assert (beside.radius, beside.n) == (alone.radius, alone.n) == (0.25, 128)
+
+
+@given(st.integers(0, 2_000), st.integers(1, 2_000), st.floats(0.5, 0.999))
+def test_no_hit_is_worth_more_than_a_run_of_hits(n: int, left: int, p0: float) -> None:
+    """What a run of hits to the end cannot prove, nothing can: why a question may end early."""
+    rng = np.random.default_rng(n)
+    hits = int(rng.integers(0, n + 1))
+    path = rng.random(left) < 0.9
+    best = max(
+        evidence_above(hits + int(path[:i].sum()), n + i, p0) for i in np.linspace(1, left, 20, dtype=int).tolist()
+    )
+    bound = max(evidence_above(hits, n, p0), evidence_above(hits + left, n + left, p0))
+    assert best <= bound + 1e-6 or best < log(2)
 
 
 def test_runner_up_bound_against_the_formula() -> None:

@@ -148,14 +148,17 @@ class AtRadii(Estimate):
                 self.proved = radius
                 self.open = {r: q for r, q in self.open.items() if r > radius}
                 break
-        self.open = {
-            r: p
-            for r, p in self.open.items()
-            if evidence_above(counts.n - counts.hits, counts.n, 1 - p) < -math.log(_GIVE_UP)
-        }
+        self.open = {r: p for r, p in self.open.items() if not self._is_lost(p, counts)}
         if self.open and counts.n < self.n:
             return None
         return _point(self.claim, counts, radius=self.proved, p_lower=self.needed.get(self.proved or 0.0, 0.0))
+
+    def _is_lost(self, p: float, counts: Counts) -> bool:
+        """Whether it is refuted, or could not be proved if all samples to come were hits."""
+        most = evidence_above(counts.hits + self.n - counts.n, self.n, p)
+        return most < -math.log(self.claim.alpha) or evidence_above(
+            counts.n - counts.hits, counts.n, 1 - p
+        ) >= -math.log(_GIVE_UP)
 
 
 def certificate(claim: Claim, counts: Counts, *, alpha: float, runner_up: bool) -> PointCertificate:
