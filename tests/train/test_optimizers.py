@@ -63,3 +63,15 @@ def test_every_parameter_is_trained_and_only_weights_decay(kind: str) -> None:
                 assert group["weight_decay"] == 0.0
             if parameter.ndim == 4:
                 assert group["weight_decay"] == 0.01
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("shape", [(4, 3, 3, 3), (64, 3, 3, 3), (16, 4, 1, 1)])
+def test_muon_step_on_banks_of_all_shapes_and_layouts(shape: tuple[int, ...], layout: torch.memory_format) -> None:
+    torch.manual_seed(0)
+    start, gradient = torch.randn(shape), torch.randn(shape)
+    bank = nn.Parameter(start.clone().to(memory_format=layout))
+    bank.grad = gradient.to(memory_format=layout)
+    Muon([bank], lr=0.1, momentum=0.0).step()
+    moved = orthogonalised(gradient.flatten(1)).reshape(shape)
+    torch.testing.assert_close(bank.detach(), start - 0.1 * moved, rtol=0, atol=1e-3)

@@ -60,17 +60,19 @@ class ExampleStream:
         size = self.batch // processes
         self.share = slice(rank * size, (rank + 1) * size)
         self._plan: tuple[int, _Plan] | None = None
-        # One thread reads the next step's images while the network works on this one's.
+        # One thread reads ahead.
         self._reader = ThreadPoolExecutor(max_workers=1)
         self._ahead: tuple[int, Future[Examples]] | None = None
 
     def at(self, step: int) -> Examples:
         """The examples of a step."""
+        return self.prepare(step).result()
+
+    def prepare(self, step: int) -> "Future[Examples]":
+        """Begin to read the examples of a step; best while the network works on those of another."""
         if self._ahead is None or self._ahead[0] != step:
             self._ahead = (step, self._reader.submit(self._read, step))
-        examples = self._ahead[1].result()
-        self._ahead = (step + 1, self._reader.submit(self._read, step + 1))
-        return examples
+        return self._ahead[1]
 
     def _read(self, step: int) -> Examples:
         epoch, place = divmod(step, self.steps_per_epoch)

@@ -76,13 +76,16 @@ class Muon(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
-                momentum = self.state[parameter].setdefault("momentum", torch.zeros_like(parameter))
-                momentum.mul_(group["momentum"]).add_(parameter.grad)
+                state = self.state[parameter]
+                if not state:
+                    state["momentum"] = torch.zeros_like(parameter)
+                momentum = state["momentum"]
+                torch.add(parameter.grad, momentum, alpha=group["momentum"], out=momentum)
                 direction = torch.add(parameter.grad, momentum, alpha=group["momentum"])
                 if parameter.ndim == 4:
                     # Channels last, as convolutions are kept in training: no copies.
                     filters = direction.permute(0, 2, 3, 1)
-                    direction = orthogonalised(filters.flatten(1)).view_as(filters).permute(0, 3, 1, 2)
+                    direction = orthogonalised(filters.flatten(1)).reshape(filters.shape).permute(0, 3, 1, 2)
                 parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(direction, alpha=group["lr"])
 
 
@@ -92,20 +95,27 @@ def orthogonalised(matrix: Tensor) -> Tensor:
     Only the order of size of the singular values matters here: all but the tiniest end between 0.3 and 1.3.
     """
     is_tall = matrix.shape[0] > matrix.shape[1]
-    x = matrix.T if is_tall else matrix
+    x: Tensor = matrix.T if is_tall else matrix
     norm = matrix.norm() + 1e-7
-    a, b, c = _QUINTIC
     # Each iterate a x + (b g + c g^2) x with g = x x^T is a symmetric factor times the first x, and g stays a
     # polynomial of the first g. Iterating on these two alone takes a third of the time where a filter has more
     # numbers than there are filters.
     gram: Tensor = x @ x.T / norm**2
-    factor: Tensor = torch.eye(len(x), dtype=x.dtype, device=x.device) / norm
-    for _ in range(_ITERATIONS):
-        step = torch.addmm(gram, gram, gram, beta=b, alpha=c)
-        step.diagonal().add_(a)
-        factor = step @ factor
+    step = _quintic(gram)
+    factor = step / norm
+    for _ in range(_ITERATIONS - 1):
         gram = step @ gram @ step
+        step = _quintic(gram)
+        factor = step @ factor
     x = factor @ x
     if is_tall:
         x = x.T * math.sqrt(matrix.shape[0] / matrix.shape[1])
     return x
+
+
+def _quintic(gram: Tensor) -> Tensor:
+    """What an iteration multiplies by: a + b g + c g^2."""
+    a, b, c = _QUINTIC
+    step = torch.addmm(gram, gram, gram, beta=b, alpha=c)
+    step.diagonal().add_(a)
+    return step

@@ -129,6 +129,7 @@ class Training:
             raise TrainingError(f"the loss is {loss} at step {step + 1} of {self.steps} (epoch {epoch + 1})")
         rate = self._set_learning_rate(step)
         self.optimizer.zero_grad()
+        self.examples.prepare(step + 1)  # here: for most of the backward pass the interpreter is free
         fabric.backward(outcome.loss)
         if recipe.clip is not None:
             fabric.clip_gradients(self.model, self.optimizer, max_norm=recipe.clip, error_if_nonfinite=False)
