@@ -15,7 +15,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import Select
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from made_up_runs import make_pair, make_run, make_source
 from sigmax.records import CertificateTable, Run
@@ -300,7 +300,9 @@ def test_light_and_dark(page: webdriver.Chrome) -> None:
     button.click()
     prefers = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", prefers)
-    assert (button.get_attribute("aria-pressed"), background()) == ("true", "rgba(20, 24, 29, 1)")
+    # The page is told some time later.
+    WebDriverWait(page, 10).until(lambda _: button.get_attribute("aria-pressed") == "true")
+    assert background() == "rgba(20, 24, 29, 1)"
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
