@@ -66,7 +66,8 @@ class Sketch:
         """By how much the sketches (*batch, size) can overestimate a distance from the inputs (*batch, d)."""
         with np.errstate(over="ignore"):
             errors = _SKETCH_ERROR * np.sqrt(np.einsum("...i,...i", x, x)) + self.size * _TINY
-        return np.where(np.isfinite(sketches).all(axis=-1), errors, np.inf)
+        are_finite = np.isfinite(sketches)
+        return errors if are_finite.all() else np.where(are_finite.all(axis=-1), errors, np.inf)
 
     def _lowest(self, y: Vector, count: int) -> Vector:
         """The lowest frequencies along the last axis."""
