@@ -104,7 +104,6 @@ class Ledger:
         self._cursor: Any = None  # the last one that was used
         with self._explained():
             self._connection = _connect(path)
-            self._driver: Any = self._connection.connection.driver_connection  # past SQLAlchemy, for what is frequent
         try:
             self._create(norm, fingerprint)
             self._check_owner(norm, fingerprint)
@@ -139,9 +138,10 @@ class Ledger:
     def roll_back(self) -> None:
         """Undo a transaction that was not committed; end, too, what an interrupt left open."""
         with self._explained():
+            connection = self._connection.connection
             if self._cursor is not None:
                 self._cursor.close()  # A read that was cut short would pin an old state of the file.
-            self._driver.rollback()
+            connection.rollback()
 
     def check(self) -> None:
         """Refuse a file that SQLite finds damaged; it reads all of it."""
@@ -219,7 +219,7 @@ class Ledger:
             rows.append(((*ball, _checksum(ball)), (*whole, _checksum(whole))))
         for statement, values in zip((_insert_ball, _insert_input), zip(*rows, strict=True), strict=True):
             with self._explained():
-                self._cursor = self._driver.cursor()
+                self._cursor = self._connection.connection.cursor()
                 self._cursor.executemany(statement, values)
 
     def close(self) -> None:
@@ -304,7 +304,7 @@ class Ledger:
 
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         with self._explained():
-            self._cursor = self._driver.cursor()
+            self._cursor = self._connection.connection.cursor()
             self._cursor.execute(statement, values)
             rows: list[tuple[Any, ...]] = self._cursor.fetchall()
             return rows
