@@ -43,27 +43,31 @@ def add_options(parser: argparse.ArgumentParser, *, skip: int, samples: int) -> 
     parser.add_argument("--show", action="store_true", help="only show the inputs that were asked already")
 
 
-def trained_sigma(model: str) -> float:
-    card = load_model(model).card
-    assert card is not None
-    assert card.sigma is not None
-    return card.sigma
+def load(model: str) -> tuple[nn.Module, float]:
+    """The network, and the sigma it was trained with."""
+    loaded = load_model(model)
+    assert isinstance(loaded.model, nn.Module)
+    assert loaded.card is not None
+    assert loaded.card.sigma is not None
+    return loaded.model, loaded.card.sigma
 
 
-def collect(options: argparse.Namespace, sigmas: Sequence[float], stage: Stage) -> Answers:
+def collect(options: argparse.Namespace, network: nn.Module, sigmas: Sequence[float], stage: Stage) -> Answers:
     """Ask the network about every input at every sigma, the same noise for each; what is there already is kept."""
     source = load_source(options.data)
+    num_classes = len(source.class_names)
     indices = np.arange(0, len(source), options.skip)[: options.max]
-    path = options.out / "answers.npy"
+    # Answers of another network, or as many others, are in another file.
+    name = BaseClassifier(network, num_classes=num_classes).fingerprint[:12]
+    shape = (len(indices), len(sigmas), options.samples)
+    path = options.out / f"answers-{name}-{'x'.join(map(str, shape))}.npy"
     if not path.exists():
         options.out.mkdir(parents=True, exist_ok=True)
-        np.save(path, np.full((len(indices), len(sigmas), options.samples), EMPTY, dtype=np.uint8))
+        np.save(path, np.full(shape, EMPTY, dtype=np.uint8))
     classes: NDArray[np.uint8] = np.load(path, mmap_mode="r+")
     if not options.show:
-        network = load_model(options.model).model
-        assert isinstance(network, nn.Module)
         fast = accelerate(network, options.backend, batch_shape=(ROWS, *source.shape))
-        classifier = BaseClassifier(fast, num_classes=len(source.class_names))
+        classifier = BaseClassifier(fast, num_classes=num_classes)
         for row, index in track(list(enumerate(indices.tolist())), "asking", console=Console(stderr=True)):
             if (classes[row] == EMPTY).any():
                 ask(classifier, torch.from_numpy(source.images([index])), index, sigmas, stage, classes[row])
@@ -73,7 +77,7 @@ def collect(options: argparse.Namespace, sigmas: Sequence[float], stage: Stage) 
         sigmas=np.array(sigmas),
         indices=indices[is_asked],
         labels=source.labels[indices[is_asked]],
-        num_classes=len(source.class_names),
+        num_classes=num_classes,
     )
 
 

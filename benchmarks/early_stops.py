@@ -8,14 +8,13 @@ passes; interrupted, it goes on.
 """
 
 import argparse
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from answers import add_options, collect, trained_sigma
+from answers import Answers, add_options, collect, load
 from machine import describe_machine
 from sigmax.certificate import PointCertificate
 from sigmax.estimation import Claim, Counts, Estimate
@@ -23,7 +22,7 @@ from sigmax.noise import Gaussian
 from sigmax.sampling import Stage
 from sigmax.smoothed import Budget
 
-N0, ALPHA = 100, 0.001
+N0 = Budget().n0
 RADII = (0.25, 0.5, 0.75, 1.0)
 
 
@@ -43,8 +42,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser, skip=200, samples=N0 + 100_000)
     options = parser.parse_args()
-    sigma = trained_sigma(options.model)
-    answers = collect(options, [sigma], Stage.ESTIMATION)
+    network, sigma = load(options.model)
+    answers = collect(options, network, [sigma], Stage.ESTIMATION)
     n = answers.classes.shape[2] - N0
     ways = {
         f"all {n:,}": Budget(n=n),
@@ -56,7 +55,7 @@ def main() -> None:
     view = Table("way", "samples", "times fewer", "ACR", "of all", *(f"at {r:g}" for r in RADII), box=None)
     whole: float | None = None
     for name, budget in ways.items():
-        certificates, is_right = certify_all(budget.estimate, answers.classes[:, 0], answers.labels, sigma)
+        certificates, is_right = certify_all(budget, answers)
         used = np.array([c.n for c in certificates])
         radii = np.array([c.radius for c in certificates]) * is_right
         whole = whole or radii.mean()
@@ -64,21 +63,19 @@ def main() -> None:
         shares = [f"{(is_right & (radii >= r)).mean():.3f}" for r in RADII]
         view.add_row(name, f"{used.mean():,.0f}", f"{n / used.mean():.2f}", *acr, *shares)
     machine = describe_machine()
-    Console(width=150).print(f"{len(answers.labels)} inputs, n0 = {N0}, alpha = {ALPHA}; {machine}")
+    Console(width=150).print(f"{len(answers.labels)} inputs, n0 = {N0}, alpha = {Budget().alpha}; {machine}")
     Console(width=150).print(view)
 
 
-def certify_all(
-    estimate: Callable[[Claim], Estimate], classes: NDArray[np.uint8], labels: NDArray[np.int64], sigma: float
-) -> tuple[list[PointCertificate], NDArray[np.bool_]]:
-    """The certificate of each input (inputs, samples), and whether it has the right class."""
-    num_classes = int(classes.max()) + 1
+def certify_all(budget: Budget, answers: Answers) -> tuple[list[PointCertificate], NDArray[np.bool_]]:
+    """The certificate of each input, and whether it has the right class."""
+    (sigma,) = answers.sigmas.tolist()
     certificates = []
-    for row in classes:
-        label = int(np.bincount(row[:N0], minlength=num_classes).argmax())
-        claim = Claim(label=label, sigma=sigma, noise=Gaussian(), alpha=ALPHA)
-        certificates.append(run(estimate(claim), row[N0:], label, num_classes))
-    return certificates, np.array([c.label for c in certificates]) == labels
+    for (row,) in answers.classes:
+        label = int(np.bincount(row[:N0], minlength=answers.num_classes).argmax())
+        claim = Claim(label=label, sigma=sigma, noise=Gaussian(), alpha=budget.alpha)
+        certificates.append(run(budget.estimate(claim), row[N0:], label, answers.num_classes))
+    return certificates, np.array([c.label for c in certificates]) == answers.labels
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy.special import betaincinv, ndtri
 
-from answers import Answers, add_options, collect, trained_sigma
+from answers import Answers, add_options, collect, load
 from machine import describe_machine
 from sigmax.records import read_run
 from sigmax.sampling import Stage
@@ -69,8 +69,8 @@ def main() -> None:
         "--runs", type=Path, nargs="*", default=[], help="runs with n samples that certified these inputs, to compare"
     )
     options = parser.parse_args()
-    initial = trained_sigma(options.model)
-    answers = collect(options, grid(initial).tolist(), Stage.SEARCH)
+    network, initial = load(options.model)
+    answers = collect(options, network, grid(initial).tolist(), Stage.SEARCH)
     show(answers, initial, options.n, options.runs)
 
 

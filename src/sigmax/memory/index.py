@@ -167,14 +167,16 @@ class SketchIndex:
     def _grown(self, node: "_Node | None", entries: "_Leaf") -> "_Node":
         """Add entries below a node; what is there then.
 
-        An entry may be in two leaves for a moment, never in none, and what the boxes say of it is always true:
-        where a tree is left half grown, entries are only in worse company.
+        An entry that counts may be in two leaves for a moment, never in none, and is inside the box of its leaf.
+        Where this is interrupted, entries are only in worse company.
         """
         if node is None:
             self._set_leaf(0, entries)
             return self._parted(0)
         if isinstance(node, int):
-            self._set_leaf(node, self._leaves[node].joined(entries))
+            leaf = self._leaves[node]
+            leaf.extend(entries)
+            self._set_leaf(node, leaf)
             return self._parted(node)
         is_high = entries.coarse[:, node.axis] > node.at
         if is_high.any():
@@ -228,8 +230,8 @@ class _Leaf:
         self.reaches = reaches  # radius, and what sketching may overestimate
         self.places = places
 
-    def joined(self, entries: "_Leaf") -> "_Leaf":
-        """This leaf with more entries; interrupted anywhere, it has them or it has not."""
+    def extend(self, entries: "_Leaf") -> None:
+        """Take in more entries; interrupted anywhere, they are in or they are not."""
         first, last = self.count, self.count + entries.count
         self.coarse = _with_room(self.coarse, last)
         self.sketches = _with_room(self.sketches, last)
@@ -238,7 +240,6 @@ class _Leaf:
         self.coarse[first:last], self.sketches[first:last] = entries.coarse, entries.sketches
         self.reaches[first:last], self.places[first:last] = entries.reaches, entries.places
         self.count = last
-        return self
 
     def part(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> "_Leaf":
         """Some of the entries."""
