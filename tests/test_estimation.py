@@ -15,6 +15,7 @@ from sigmax.bounds import clopper_pearson_lower, evidence_above
 from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
 from sigmax.estimation import AtRadii, Claim, Counts, Estimate, FixedSample, PlannedLooks, certificate
+from sigmax.smoothed import Budget
 
 ALPHA = 0.02
 CLAIM = Claim(label=0, sigma=0.5, noise=Gaussian(), alpha=ALPHA)
@@ -193,15 +194,37 @@ def test_tolerance_keeps_the_answers_and_uses_fewer_samples() -> None:
     assert sum(c.n for c in early) < 0.6 * sum(c.n for c in full)
 
 
-@pytest.mark.parametrize("more", [{"tolerance": 0.05}, {"radii": (0.25, 0.5)}, {"runner_up": True}])
+@pytest.mark.parametrize("more", [{"tolerance": 0.05}, {"radii": (0.25, 0.5)}, {"runner_up": True}, {"n_wrong": 500}])
 def test_an_early_answer_depends_neither_on_its_neighbours_nor_on_a_resume(more: dict[str, object]) -> None:
-    from sigmax.smoothed import Budget
-
     g, x = half_space(batch_size=256)
     budget = Budget(n=8_000, **more)  # type: ignore[arg-type]
-    together = list(g.certify_each(x, budget))
-    assert list(g.certify_each(x, budget, skip=2)) == together[2:]
-    assert [next(iter(g.certify_each(x[i : i + 1], budget, indices=[i]))) for i in range(len(x))] == together
+    truth = [1, 0, 0, 1, 0]
+    together = list(g.certify_each(x, budget, truth=truth))
+    assert list(g.certify_each(x, budget, truth=truth, skip=2)) == together[2:]
+    alone = [g.certify_each(x[i : i + 1], budget, indices=[i], truth=[truth[i]]) for i in range(len(x))]
+    assert [next(answers) for answers in alone] == together
+
+
+@pytest.mark.parametrize("more", [{}, {"tolerance": 0.05}, {"radii": (0.25, 0.5)}])
+def test_wrong_classes_get_fewer_samples_and_right_ones_the_same_answer(more: dict[str, object]) -> None:
+    g, x = half_space(batch_size=256)
+    full = list(g.certify_each(x, Budget(n=8_000, **more)))  # type: ignore[arg-type]
+    done: list[int] = []
+    budget = Budget(n=8_000, n_wrong=1_000, **more)  # type: ignore[arg-type]
+    found = list(g.certify_each(x, budget, truth=[1, 0, 0, 1, 1], on_progress=done.append))
+    assert [found[i] for i in (0, 3, 4)] == [full[i] for i in (0, 3, 4)]
+    assert all(found[i].n <= 1_000 and found[i].label == 1 for i in (1, 2))
+    assert sum(done) == len(x) * 8_100
+    assert list(g.certify_each(x, budget)) == full  # nothing is known to be wrong
+
+
+def test_impossible_numbers_for_wrong_classes_are_refused() -> None:
+    for n_wrong in (0, 8_001):
+        with pytest.raises(InvalidInputError, match="1 <= n_wrong <= n"):
+            Budget(n=8_000, n_wrong=n_wrong)
+    g, x = half_space()
+    with pytest.raises(InvalidInputError, match="one true class per input"):
+        g.certify_each(x, Budget(), truth=[1])
 
 
 def test_progress_adds_up_where_inputs_stop_early() -> None:

@@ -35,6 +35,8 @@ class Budget:
         tolerance: Stop an input where going on would gain less than this share of its radius; 0: never.
         radii: Ask only whether the radius is at least each of these, and stop when that is known.
         runner_up: Bound the strongest other class too, for larger radii from the same samples.
+        n_wrong: Instead of n for an input whose selected class is not its true one, where that is known: its
+            certificate counts in no table. None: n for all.
     """
 
     n0: int = 100
@@ -44,11 +46,14 @@ class Budget:
     tolerance: float = 0.0
     radii: tuple[float, ...] = ()
     runner_up: bool = False
+    n_wrong: int | None = None
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
         if self.n < 1 or self.n0 < 1:
             raise InvalidInputError(f"expected n >= 1 and n0 >= 1, got n={self.n}, n0={self.n0}")
+        if self.n_wrong is not None and not 1 <= self.n_wrong <= self.n:
+            raise InvalidInputError(f"expected 1 <= n_wrong <= n, got n_wrong={self.n_wrong}, n={self.n}")
         if not -(2**63) <= self.seed < 2**63:
             raise InvalidInputError(f"expected a seed of 64 bits, got seed={self.seed}")
         if not 0.0 <= self.tolerance < 1.0:
@@ -58,13 +63,20 @@ class Budget:
         if self.radii and (self.tolerance or self.runner_up):
             raise InvalidInputError("expected radii alone, got tolerance or runner_up too; leave them out")
 
-    def estimate(self, claim: Claim) -> Estimate:
-        """How the samples of one input are looked at."""
+    @property
+    def fewest(self) -> int:
+        """The fewest samples that an input may be planned to get."""
+        return self.n if self.n_wrong is None else self.n_wrong
+
+    def estimate(self, claim: Claim, *, truth: int | None = None) -> Estimate:
+        """How the samples of one input are looked at; `truth` is its true class where that is known."""
+        # The class was selected from other samples, so that n may depend on it.
+        n = self.n if truth is None or claim.label == truth else self.fewest
         if self.radii:
-            return AtRadii(claim, radii=self.radii, n=self.n)
+            return AtRadii(claim, radii=self.radii, n=n)
         if self.tolerance:
-            return PlannedLooks(claim, n=self.n, tolerance=self.tolerance, runner_up=self.runner_up)
-        return FixedSample(claim, n=self.n, runner_up=self.runner_up)
+            return PlannedLooks(claim, n=n, tolerance=self.tolerance, runner_up=self.runner_up)
+        return FixedSample(claim, n=n, runner_up=self.runner_up)
 
 
 @final
@@ -173,15 +185,20 @@ class SmoothedClassifier:
         budget: Budget,
         *,
         indices: Sequence[int] | None = None,
+        truth: Sequence[int] | None = None,
         skip: int = 0,
         on_progress: Progress | None = None,
     ) -> Iterator[PointCertificate]:
         """Like `certify`, giving each certificate as soon as it is known, but for the first `skip`.
 
-        Those are not estimated again; where they share a search with others, they take part in it.
+        Those are not estimated again; where they share a search with others, they take part in it. The true
+        classes, `truth`, only decide which inputs get `budget.n_wrong` samples.
         """
         x, indices = self._checked(x, indices)
-        return self._certificates(_Job(x, indices, budget, on_progress), skip)
+        if truth is not None and len(truth) != len(x):
+            raise InvalidInputError(f"expected one true class per input, got {len(truth)} for {len(x)} inputs")
+        classes = None if truth is None else tuple(int(label) for label in truth)
+        return self._certificates(_Job(x, indices, budget, on_progress, truth=classes), skip)
 
     def predict(
         self,
@@ -238,7 +255,8 @@ class SmoothedClassifier:
             Claim(label=label, sigma=level, noise=self.noise, alpha=job.budget.alpha)
             for label, level in zip(labels, sigma.tolist(), strict=True)
         ]
-        estimates = [job.budget.estimate(claim) for claim in claims]
+        truth = job.truth or (None,) * len(claims)
+        estimates = [job.budget.estimate(claim, truth=label) for claim, label in zip(claims, truth, strict=True)]
         counts = torch.zeros(len(job.x), self.classifier.num_classes, dtype=torch.int64)
         drawn = [0] * len(job.x)
         found: dict[int, PointCertificate] = {}
@@ -319,7 +337,7 @@ class SmoothedClassifier:
         if not len(job.x):
             return 1
         most = max(1, 2**22 // self.classifier.num_classes)  # bounds the table of counts
-        return min(most, max(1, -(-16 * self._rows(job.x) // job.budget.n)))
+        return min(most, max(1, -(-16 * self._rows(job.x) // job.budget.fewest)))
 
     def _checked(self, x: Tensor, indices: Sequence[int] | None) -> tuple[Tensor, tuple[int, ...]]:
         self.classifier.check_fixed()
@@ -354,13 +372,17 @@ class _Job:
     indices: tuple[int, ...]
     budget: Budget
     on_progress: Progress | None
+    truth: tuple[int, ...] | None = None  # where it is known
 
     def split(self, size: int) -> Iterator["_Job"]:
         """The same in parts of at most this many inputs."""
         for start in range(0, len(self.x), size):
-            part = slice(start, start + size)
-            yield replace(self, x=self.x[part], indices=self.indices[part])
+            yield self._part(slice(start, start + size))
 
     def after(self, count: int) -> "_Job":
         """The same without the first inputs."""
-        return replace(self, x=self.x[count:], indices=self.indices[count:])
+        return self._part(slice(count, None))
+
+    def _part(self, part: slice) -> "_Job":
+        truth = None if self.truth is None else self.truth[part]
+        return replace(self, x=self.x[part], indices=self.indices[part], truth=truth)

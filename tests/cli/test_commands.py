@@ -306,6 +306,22 @@ def test_fewer_samples_on_the_command_line(run: Run, digits_model: Path, tmp_pat
     assert run("certify", digits_model, "--at", "near", "--out", tmp_path / "x")[0] == 2
 
 
+def test_inputs_with_a_wrong_answer_can_get_fewer_samples(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    source = load_source("digits")
+    labels = source.labels.copy()
+    labels[::2] = (labels[::2] + 1) % 10
+    np.savez(tmp_path / "half.npz", images=source.images(range(len(source))), labels=labels)
+    data = ("--data", f"arrays:{tmp_path}/half.npz")
+    for name, more in {"all": (), "fewer": ("--n-wrong", 50)}.items():
+        assert certify(run, digits_model, tmp_path / name, *data, *more)[0] == 0
+    header, *everything = columns(tmp_path / "all")
+    fewer = columns(tmp_path / "fewer")[1:]
+    correct, n = header.index("correct"), header.index("n")
+    assert [row for row in fewer if row[correct] == "1"] == [row for row in everything if row[correct] == "1"]
+    assert {(row[correct], row[n]) for row in fewer} == {("1", "500"), ("0", "50")}
+    assert run("certify", digits_model, "--n-wrong", 0, "--out", tmp_path / "x")[0] == 2
+
+
 def test_an_interrupt_that_a_library_swallows_is_raised_again() -> None:
     def work() -> None:
         with resumable("more"), track("work", 2) as advance:

@@ -72,6 +72,13 @@ def certify(
     runner_up: Annotated[
         bool, typer.Option("--runner-up", help="Bound the strongest other class too, for larger radii.")
     ] = False,
+    n_wrong: Annotated[
+        int | None,
+        typer.Option(
+            help="Samples for inputs whose selected class is wrong; they count in no table of certified accuracy.",
+            show_default="as --n",
+        ),
+    ] = None,
     skip: Annotated[int, typer.Option(help="Certify every so many inputs.")] = 1,
     max_inputs: Annotated[int | None, typer.Option("--max", help="Stop after so many inputs.")] = None,
     memory: Annotated[
@@ -108,7 +115,9 @@ def certify(
     if skip < 1 or (max_inputs is not None and max_inputs < 1):
         raise InvalidInputError(f"expected --skip >= 1 and --max >= 1, got skip={skip}, max={max_inputs}")
     radii = tuple(parse_radii("--at", at)) if at is not None else ()
-    budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed, tolerance=tolerance, radii=radii, runner_up=runner_up)
+    budget = Budget(
+        n0=n0, n=n, alpha=alpha, seed=seed, tolerance=tolerance, radii=radii, runner_up=runner_up, n_wrong=n_wrong
+    )
     source = load_source(data, download=download)
     loaded = load(model, arch, normalize, device)
     chosen = make_search(loaded, sigma, per_input, search, steps, search_samples)

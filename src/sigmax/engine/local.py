@@ -70,6 +70,7 @@ def certify_source(
         "tolerance": budget.tolerance,
         "radii": list(budget.radii),
         "runner_up": budget.runner_up,
+        "n_wrong": budget.n_wrong,
         "seed": budget.seed,
         "batch": smoothed.batch_size,
         "device": smoothed.classifier.device.type,  # other kinds of device draw other noise
@@ -125,7 +126,8 @@ def _append_rows(
         if skip >= len(block):
             continue
         x = torch.from_numpy(source.images(block))
-        points = smoothed.certify_each(x, budget, indices=block, skip=skip, on_progress=advance)
+        truth = source.labels[block].tolist()
+        points = smoothed.certify_each(x, budget, indices=block, truth=truth, skip=skip, on_progress=advance)
         began = time.perf_counter()
         for index, image, point in zip(block[skip:], x[skip:], points, strict=True):
             settled = memory.settle(image, point) if memory is not None else None

@@ -16,7 +16,7 @@ from sigmax.errors import InvalidInputError, RecordError
 from sigmax.records import NOTES, TABLE, Run, read_run
 from sigmax.report.metrics import average_certified_radius, common_inputs
 
-_SAMPLING = ("n0", "n", "alpha", "tolerance", "radii", "runner_up")
+_SAMPLING = ("n0", "n", "alpha", "tolerance", "radii", "runner_up", "n_wrong")
 FIXED, PER_INPUT = "fixed sigma", "per-input sigma"
 _Key = TypeVar("_Key", bound=Hashable)
 

@@ -246,6 +246,9 @@ def scope(runs: Sequence[Run]) -> str:
     samples = sorted({samples_of(run) or 0 for run in runs})
     kinds = sorted({kind_of_answers(run.table) for run in runs})
     ns = " or ".join(f"{n:,}" if n else "not recorded" for n in samples)
+    fewer = sorted({int(run.config["n_wrong"]) for run in runs if run.config.get("n_wrong")})
+    if fewer:
+        ns += f" ({' or '.join(f'{n:,}' for n in fewer)} where the selected class is wrong)"
     return f"{' or '.join(f'{n:,}' for n in inputs)} inputs, n = {ns}, {' and '.join(kinds)} certificates"
 
 

@@ -67,6 +67,7 @@ def _settings(experiment: Experiment, done: Done, data: ImageSource) -> ResultTa
         ("search", "; ".join(dict.fromkeys(_search(run) for run, _ in done)), _PAPER_STEPS[experiment.report.paper]),
         ("n0", _joined(f"{budget.n0:,}" for budget in budgets), "100"),
         ("n", _joined(f"{budget.n:,}" for budget in budgets), "100,000"),
+        ("n where the selected class is wrong", _joined(f"{budget.fewest:,}" for budget in budgets), "100,000"),
         ("alpha", _joined(f"{budget.alpha:g}" for budget in budgets), "0.001"),
         ("stops early at a loss of", _joined(f"{budget.tolerance:g}" for budget in budgets), "0"),
     ]
