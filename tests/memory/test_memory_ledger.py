@@ -288,6 +288,7 @@ def test_any_file_name_is_a_file(tmp_path: Path, name: str, monkeypatch: pytest.
 
 def test_a_closed_memory_is_refused(file: Path) -> None:
     for memory in (CertificateMemory.existing(file), CertificateMemory(norm=2)):
+        memory.lookup(at(0.0))
         memory.close()
         memory.close()
         with pytest.raises(MemoryRefusedError, match="Connection is closed"):

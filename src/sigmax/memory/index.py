@@ -31,8 +31,8 @@ _TINY = float(np.finfo(np.float32).tiny)
 # Sums of this many squares in float32 err by far less.
 _SUM_ERROR = 2.0**-16
 
-# Entries of a leaf: half of them cost a query what looking at the boxes of a million entries costs.
-_LEAF = 1_024
+# Entries of a leaf: few enough to look at quickly, enough of them that a million need only some thousand boxes.
+_LEAF = 512
 
 # The longest axis whose cosines are kept as a matrix: a few megabytes at most while it is made.
 _LONGEST = 1_024
@@ -56,27 +56,31 @@ class Sketch:
 
     def __call__(self, x: Vector) -> Numbers:
         """The sketches (*batch, size) of flattened inputs (*batch, d)."""
-        y = x.reshape(-1, *self.shape)
+        y, done = x, 1
         with np.errstate(over="ignore", invalid="ignore"):
-            for count in reversed(self._counts):  # The last axis, transformed, becomes the first after the batch.
-                y = self._lowest(y, count).transpose(0, len(self.shape), *range(1, len(self.shape)))
-            return y.reshape(len(y), -1)[:, self._order].astype(np.float32).reshape(*x.shape[:-1], self.size)
+            for length, count in zip(reversed(self.shape), reversed(self._counts), strict=True):
+                y = self._lowest(y.reshape(-1, length, done), count)
+                done *= count
+            return y.reshape(-1, done)[:, self._order].astype(np.float32).reshape(*x.shape[:-1], done)
 
     def margins(self, x: Vector, sketches: Numbers) -> Vector:
         """By how much the sketches (*batch, size) can overestimate a distance from the inputs (*batch, d)."""
         with np.errstate(over="ignore"):
-            errors = _SKETCH_ERROR * np.sqrt(np.einsum("...i,...i", x, x)) + self.size * _TINY
+            errors = _SKETCH_ERROR * np.sqrt(np.vecdot(x, x)) + self.size * _TINY
         are_finite = np.isfinite(sketches)
         return errors if are_finite.all() else np.where(are_finite.all(axis=-1), errors, np.inf)
 
     def _lowest(self, y: Vector, count: int) -> Vector:
-        """The lowest frequencies along the last axis."""
-        *batch, length = y.shape
+        """The lowest frequencies (m, count, k) along the middle axis of (m, length, k)."""
+        m, length, k = y.shape
+        lowest: Vector
         if length > _LONGEST:
-            frequencies: Vector = dct(y, norm="ortho")[..., :count]
-            return frequencies
-        product: Vector = y.reshape(-1, length) @ self._cosines[length][:, :count]
-        return product.reshape(*batch, count)
+            lowest = dct(y, norm="ortho", axis=1)[:, :count]
+        elif k == 1:  # one product instead of m
+            lowest = (y.reshape(m, length) @ self._cosines[length][:, :count])[..., None]
+        else:
+            lowest = self._cosines[length][:, :count].T @ y
+        return lowest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,14 +152,14 @@ class SketchIndex:
         found: list[int] = []
         with np.errstate(over="ignore", invalid="ignore"):
             reaches = self._reaches[: len(self._leaves)] + (radius + margin)
-            for i in np.flatnonzero(~_are_far(self._gaps(sketch), reaches)).tolist():
+            for i in np.flatnonzero(_may_be_near(self._gaps(sketch), reaches)).tolist():
                 leaf = self._leaves[i]
                 left = leaf.within(sketch, reaches[i])
                 if left.size:
                     places = leaf.places[left]
                     own = radius if label is None else radius * (self._labels[places] != label)
-                    are_far = _are_far(_squares(leaf.sketches[left] - sketch), leaf.reaches[left] + margin + own)
-                    found += places[~are_far].tolist()
+                    squares = _squares(leaf.sketches[left] - sketch)
+                    found += places[_may_be_near(squares, leaf.reaches[left] + margin + own)].tolist()
         return sorted({place for place in found if start <= place < self._count})
 
     def _gaps(self, sketch: Numbers) -> Numbers:
@@ -256,7 +260,7 @@ class _Leaf:
 
     def within(self, sketch: Numbers, reach: float) -> NDArray[np.intp]:
         """Which entries may be within reach, by the first numbers of their sketches."""
-        return np.flatnonzero(~_are_far(_squares(self.coarse[: self.count] - sketch[:_COARSE]), reach))
+        return np.flatnonzero(_may_be_near(_squares(self.coarse[: self.count] - sketch[:_COARSE]), reach))
 
 
 def _squares(gaps: Numbers) -> Numbers:
@@ -265,10 +269,14 @@ def _squares(gaps: Numbers) -> Numbers:
     return squares
 
 
-def _are_far(squares: Numbers, reaches: Vector | float) -> NDArray[np.bool_]:
-    """Which squared distances are surely beyond the reach; of what overflowed, nothing is sure."""
-    are_far: NDArray[np.bool_] = (squares > reaches * reaches * (1.0 + _SUM_ERROR) + _TINY) & (squares < np.inf)
-    return are_far
+def _may_be_near(squares: Numbers, reaches: Vector | float) -> NDArray[np.bool_]:
+    """Which squared distances are not surely beyond the reach.
+
+    What overflowed is beyond a reach whose square float32 can hold; one that it cannot hold becomes infinite.
+    """
+    limits = np.asarray(reaches * reaches * (1.0 + _SUM_ERROR) + _TINY, dtype=np.float32)
+    may_be_near: NDArray[np.bool_] = ~(squares > limits)
+    return may_be_near
 
 
 def _with_room(array: NDArray[_Kind], count: int) -> NDArray[_Kind]:

@@ -55,6 +55,8 @@ class CertificateMemory:
         self.norm = norm
         self._lock = threading.RLock()
         self._index: SketchIndex | None = None  # None until the first entry says the shape
+        self._is_shared = path is not None
+        self._is_current = False  # whether it surely has all entries, and left no transaction open
         self._ledger = Ledger(path, norm=norm, fingerprint=fingerprint)
         try:
             self._catch_up()
@@ -93,6 +95,7 @@ class CertificateMemory:
     def close(self) -> None:
         """Give the file back; the memory cannot be used afterwards."""
         with self._lock:
+            self._is_current = False
             self._ledger.close()
 
     def entries(self) -> Iterator[Entry]:
@@ -170,6 +173,7 @@ class CertificateMemory:
         known = [answer for answer, _ in found if answer is not None]
         if len(known) == len(points):
             return known
+        self._is_current = False
         with self._ledger.locked():
             self._catch_up()
             self._check_shape(pixels.shape[1:])
@@ -235,9 +239,11 @@ class CertificateMemory:
             return self._ledger.read(after=after)
 
     def _refresh(self) -> None:
-        """Be as the file is: without a transaction that an interrupt left open, with all entries."""
-        self._ledger.roll_back()
-        self._catch_up()
+        """Be as the ledger is: without a transaction that an interrupt left open, with all entries."""
+        if not self._is_current:
+            self._ledger.roll_back()
+            self._catch_up()
+            self._is_current = not self._is_shared
 
     def _catch_up(self) -> None:
         """Take in what other processes have appended."""
