@@ -20,7 +20,7 @@ import sqlite3
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib.metadata import version
@@ -90,7 +90,7 @@ def versions() -> str:
     return f"Python {platform.python_version()}, {packages}, SQLite {sqlite3.sqlite_version}"
 
 
-def milliseconds(ways: dict[str, Callable[[int], object]], turn: int = 10) -> dict[str, float]:
+def milliseconds(ways: Mapping[str, Callable[[int], object]], turn: int = 10) -> dict[str, float]:
     """The median of each way over all rounds, of which each takes another input.
 
     The ways take turns, a few rounds each: the machine may be faster now than a minute ago.
