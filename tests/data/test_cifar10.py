@@ -198,6 +198,24 @@ def test_a_missing_set_is_fetched_only_when_allowed(
     check(load_source(f"cifar10:{root}", split="train", download=True), "train")
 
 
+class Screen(io.StringIO):
+    """What a person would see."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_a_download_shows_its_progress_to_whom_watches(
+    site: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_watched: bool
+) -> None:
+    publish(site, monkeypatch, BATCHES)
+    screen = Screen() if is_watched else io.StringIO()
+    monkeypatch.setattr("sys.stderr", screen)
+    load_source(f"cifar10:{tmp_path / 'data'}", download=True)
+    assert ("100%" in screen.getvalue()) == is_watched
+
+
 def test_an_archive_with_another_checksum_is_refused(
     site: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import sys
 import tarfile
 import zlib
 from pathlib import Path
@@ -51,7 +52,8 @@ def _find(root: Path) -> Path | None:
 
 def _fetch(root: Path) -> None:
     try:
-        archive = pooch.retrieve(ARCHIVE_URL, known_hash=ARCHIVE_HASH, path=root, progressbar=False)
+        is_watched = sys.stderr.isatty()
+        archive = pooch.retrieve(ARCHIVE_URL, known_hash=ARCHIVE_HASH, path=root, progressbar=is_watched)
     except (OSError, ValueError) as error:
         raise DataError(f"cifar10: expected to download {ARCHIVE_URL}, got: {error}; use cifar10:DIR") from error
     try:
