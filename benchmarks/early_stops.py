@@ -46,14 +46,16 @@ def main() -> None:
     network, sigma = load(options.model)
     answers = collect(options, network, [sigma], Stage.ESTIMATION)
     n = answers.classes.shape[2] - N0
+    wrong = min(WRONG, n)
     ways = {
         f"all {n:,}": Budget(n=n),
         f"all {n:,}, runner-up": Budget(n=n, runner_up=True),
         **{f"tolerance {t:g}": Budget(n=n, tolerance=t) for t in (0.01, 0.02, 0.05)},
         **{f"tolerance {t:g}, runner-up": Budget(n=n, tolerance=t, runner_up=True) for t in (0.01, 0.02, 0.05)},
+        f"all {n:,}, {wrong:,} where wrong": Budget(n=n, n_wrong=wrong),
         **{
-            f"tolerance {t:g}, {WRONG:,} where wrong": Budget(n=n, tolerance=t, n_wrong=WRONG)
-            for t in (0.0, 0.01, 0.02, 0.05)
+            f"tolerance {t:g}, {wrong:,} where wrong": Budget(n=n, tolerance=t, n_wrong=wrong)
+            for t in (0.01, 0.02, 0.05)
         },
         f"at {', '.join(map(str, RADII))}": Budget(n=n, radii=RADII),
     }

@@ -39,7 +39,8 @@ from sigmax.data import load_source
 from sigmax.memory import CertificateMemory, Ledger
 from sigmax.memory.index import Sketch, SketchedBalls
 
-ENTRIES, ROUNDS = 10_000, 50
+ENTRIES, ROUNDS, BATCH = 10_000, 50, 100
+IN_BATCH = f"in a batch of {BATCH}, each"
 MILLION, CLUSTERS, BLOCK = 1_000_000, 10_000, 1_000
 SHAPE = (3, 32, 32)
 certificate = partial(PointCertificate, sigma=0.25, p_lower=0.9, n=100_000, alpha=0.001, norm=2)
@@ -81,7 +82,7 @@ def clustered_images() -> Iterator[Images]:
 def unseen(images: Images) -> Images:
     """Images that are no entries and lie in no ball: each about 2 away from the image that it was."""
     rng = np.random.default_rng(1)
-    noisy = np.rint(images[: 2 * ROUNDS] * 255) + rng.integers(-16, 17, (2 * ROUNDS, *SHAPE))
+    noisy = np.rint(images[:BATCH] * 255) + rng.integers(-16, 17, (BATCH, *SHAPE))
     return noisy.clip(0, 255).astype(np.float32) / np.float32(255)
 
 
@@ -91,7 +92,7 @@ def versions() -> str:
 
 
 def milliseconds(ways: Mapping[str, Callable[[int], object]], turn: int = 10) -> dict[str, float]:
-    """The median of each way over all rounds, of which each takes another input.
+    """The median of each way over all rounds, of which each takes another input, or others; in a batch, of one.
 
     The ways take turns, a few rounds each: the machine may be faster now than a minute ago.
     """
@@ -102,7 +103,7 @@ def milliseconds(ways: Mapping[str, Callable[[int], object]], turn: int = 10) ->
                 began = time.perf_counter()
                 run(i)
                 times[name].append(1_000.0 * (time.perf_counter() - began))
-    return {name: statistics.median(each) / (100 if "batch of 100" in name else 1) for name, each in times.items()}
+    return {name: statistics.median(each) / (BATCH if IN_BATCH in name else 1) for name, each in times.items()}
 
 
 def measure(images: Images, folder: Path) -> dict[str, float]:
@@ -112,7 +113,7 @@ def measure(images: Images, folder: Path) -> dict[str, float]:
     matrix = np.stack(entries)
     squares = np.einsum("ij,ij->i", matrix, matrix)
     points = [certificate(label=i % 10, radius=0.25) for i in range(len(images))]
-    new = np.concatenate([unseen(images[start:]) for start in range(100, 100 + 2 * ROUNDS * ROUNDS, 2 * ROUNDS)])
+    new = np.concatenate([unseen(images[start:]) for start in range(100, 100 + BATCH * ROUNDS, BATCH)])
     with (
         CertificateMemory(norm=2) as memory,
         CertificateMemory(norm=2) as growing,
@@ -120,7 +121,7 @@ def measure(images: Images, folder: Path) -> dict[str, float]:
     ):
         memory.settle_many(images, points)
         growing.settle_many(images, points)
-        durable.settle_many(images[:100], points[:100])
+        durable.settle_many(images[:BATCH], points[:BATCH])
         assert memory.lookup_many(queries) == [None] * len(queries)
         assert [memory.lookup(image) for image in images[:ROUNDS]] == memory.lookup_many(images[:ROUNDS])
         return milliseconds(
@@ -131,14 +132,14 @@ def measure(images: Images, folder: Path) -> dict[str, float]:
                 "one product with the matrix of all entries": lambda i: squares - 2.0 * (matrix @ queries[i].ravel()),
                 "lookup of an input that is in no ball": lambda i: memory.lookup(queries[i]),
                 "lookup of an input that is an entry": lambda i: memory.lookup(images[i]),
-                "lookup in a batch of 100, each": lambda _: memory.lookup_many(queries),
+                f"lookup {IN_BATCH}": lambda _: memory.lookup_many(queries),
                 "settle in process": lambda i: growing.settle(queries[i], points[i]),
-                "settle in process in a batch of 100, each": lambda i: growing.settle_many(
-                    new[100 * i : 100 * i + 100], points[:100]
+                f"settle in process {IN_BATCH}": lambda i: growing.settle_many(
+                    new[BATCH * i : BATCH * (i + 1)], points[:BATCH]
                 ),
                 "settle in a file": lambda i: durable.settle(queries[i], points[i]),
-                "settle in a file in a batch of 100, each": lambda i: durable.settle_many(
-                    new[100 * i : 100 * i + 100], points[:100]
+                f"settle in a file {IN_BATCH}": lambda i: durable.settle_many(
+                    new[BATCH * i : BATCH * (i + 1)], points[:BATCH]
                 ),
             }
         )
@@ -178,7 +179,7 @@ def ask(file: Path) -> dict[str, float]:
             {
                 "lookup of an input that is in no ball": lambda i: memory.lookup(queries[i]),
                 "lookup of an input that is an entry": lambda i: memory.lookup(entries[-1 - i]),
-                "lookup in a batch of 100, each": lambda _: memory.lookup_many(queries),
+                f"lookup {IN_BATCH}": lambda _: memory.lookup_many(queries),
             }
         )
         settle = {"settle": lambda i: memory.settle(queries[i], certificate(label=i % 10, radius=0.5))}

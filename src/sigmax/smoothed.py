@@ -35,8 +35,8 @@ class Budget:
         tolerance: Stop an input where going on would gain less than this share of its radius; 0: never.
         radii: Ask only whether the radius is at least each of these, and stop when that is known.
         runner_up: Bound the strongest other class too, for larger radii from the same samples.
-        n_wrong: Instead of n for an input whose selected class is not its true one, where that is known: its
-            certificate counts in no table. None: n for all.
+        n_wrong: Instead of n for an input whose selected class is not its true one, where that is known: a point
+            certificate of a wrong class counts in no table. None: n for all.
     """
 
     n0: int = 100
@@ -63,15 +63,11 @@ class Budget:
         if self.radii and (self.tolerance or self.runner_up):
             raise InvalidInputError("expected radii alone, got tolerance or runner_up too; leave them out")
 
-    @property
-    def fewest(self) -> int:
-        """The fewest samples that an input may be planned to get."""
-        return self.n if self.n_wrong is None else self.n_wrong
-
     def estimate(self, claim: Claim, *, truth: int | None = None) -> Estimate:
         """How the samples of one input are looked at; `truth` is its true class where that is known."""
         # The class was selected from other samples, so that n may depend on it.
-        n = self.n if truth is None or claim.label == truth else self.fewest
+        is_wrong = truth is not None and claim.label != truth
+        n = self.n_wrong if is_wrong and self.n_wrong is not None else self.n
         if self.radii:
             return AtRadii(claim, radii=self.radii, n=n)
         if self.tolerance:
@@ -191,8 +187,8 @@ class SmoothedClassifier:
     ) -> Iterator[PointCertificate]:
         """Like `certify`, giving each certificate as soon as it is known, but for the first `skip`.
 
-        Those are not estimated again; where they share a search with others, they take part in it. The true
-        classes, `truth`, only decide which inputs get `budget.n_wrong` samples.
+        Those take part in what they share with others, a search or a batch. The true classes, `truth`, only decide
+        which inputs get `budget.n_wrong` samples.
         """
         x, indices = self._checked(x, indices)
         if truth is not None and len(truth) != len(x):
@@ -244,7 +240,8 @@ class SmoothedClassifier:
                 if skip >= len(part.x):
                     skip -= len(part.x)
                     continue
-                yield from self._estimate(part.after(skip), levels[skip:], answers[skip:].tolist())
+                # All of them again: the last bits of a network may depend on the place of an input in its batch.
+                yield from self._estimate(part, levels, answers.tolist())[skip:]
                 skip = 0
 
     def _estimate(self, job: "_Job", sigma: Tensor, labels: list[int]) -> list[PointCertificate]:
@@ -337,7 +334,7 @@ class SmoothedClassifier:
         if not len(job.x):
             return 1
         most = max(1, 2**22 // self.classifier.num_classes)  # bounds the table of counts
-        return min(most, max(1, -(-16 * self._rows(job.x) // job.budget.fewest)))
+        return min(most, max(1, -(-16 * self._rows(job.x) // job.budget.n)))
 
     def _checked(self, x: Tensor, indices: Sequence[int] | None) -> tuple[Tensor, tuple[int, ...]]:
         self.classifier.check_fixed()
@@ -377,12 +374,6 @@ class _Job:
     def split(self, size: int) -> Iterator["_Job"]:
         """The same in parts of at most this many inputs."""
         for start in range(0, len(self.x), size):
-            yield self._part(slice(start, start + size))
-
-    def after(self, count: int) -> "_Job":
-        """The same without the first inputs."""
-        return self._part(slice(count, None))
-
-    def _part(self, part: slice) -> "_Job":
-        truth = None if self.truth is None else self.truth[part]
-        return replace(self, x=self.x[part], indices=self.indices[part], truth=truth)
+            part = slice(start, start + size)
+            truth = None if self.truth is None else self.truth[part]
+            yield replace(self, x=self.x[part], indices=self.indices[part], truth=truth)

@@ -101,6 +101,31 @@ def test_interrupted_at_every_line_of_ours_in_process() -> None:
         assert check_all_moments(memory, iter(range(1, 10_000)), (OURS,)) > 100
 
 
+def test_answers_right_after_an_interrupt_in_process() -> None:
+    """Nothing but the next question comes after the interrupt: it must find out by itself that one was."""
+    with CertificateMemory(norm=2) as memory:
+        for i in range(10_000):
+            x, point = step(i)
+            before, is_over = len(memory), False
+            try:
+                with interrupted(i + 1, folders=(OURS,)):
+                    memory.lookup(x)
+                    memory.settle(x, point)
+                    is_over = True
+            except KeyboardInterrupt:
+                pass
+            found = memory.lookup(x)
+            has_stored = len(list(memory.entries())) > before
+            answer = memory.settle(x, point)
+            assert found == answer or not has_stored
+            assert memory.lookup(x) == answer
+            assert len(memory) == before + 1 == len(list(memory.entries()))
+            if is_over:
+                break
+        assert i > 100
+        assert list(memory.contradictions()) == []
+
+
 def test_a_block_interrupted_at_any_line_is_stored_as_a_whole_or_not_at_all() -> None:
     with CertificateMemory(norm=2) as memory:
         for i in range(10_000):

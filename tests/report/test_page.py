@@ -97,7 +97,7 @@ def test_settings_tables_and_notes_are_there(tmp_path: Path) -> None:
     )
     page = written(tmp_path, make_pair(50), tables=[table], notes=["only 50 inputs"])
     texts = Reader(page).texts
-    for said in ("only 50 inputs", "the caption", "0.612", "point", "settled", "l2", "1000", "0.001", "7", "a model"):
+    for said in ("only 50 inputs", "the caption", "0.612", "point", "settled", "l2", "1,000", "0.001", "7", "a model"):
         assert said in texts
     assert "AscentSearch: steps 900" in texts
     assert "<td><strong>0.7</strong></td>" in page

@@ -16,7 +16,7 @@ from sigmax.records import Run, RunFolder, format_row, read_run
 from sigmax.report.figures import render, short_names
 from sigmax.report.grouping import by_steps, initial_sigma, method_of, pairs, read_runs, sections, upper_bound
 from sigmax.report.report import compose_report, write_report
-from sigmax.report.results import accuracy_table, best_table
+from sigmax.report.results import accuracy_table, best_table, scope, settings_table
 from sigmax.report.tables import ResultTable, to_csv, to_latex, to_markdown
 
 COHEN = "cifar10-resnet110-cohen-0.50"
@@ -32,12 +32,13 @@ def make_run(
     sigmas: list[float] | None = None,
     fingerprint: str = "net",
     n: int = 500,
+    n_wrong: int | None = None,
     **notes: str,
 ) -> Run:
     """A run of made-up answers, all of them right, to inputs 0, 1, … with labels 0, 1, 0, …"""
-    config = {"search": search, "n0": 10, "n": n, "alpha": 0.01, "seed": 7, "fingerprint": fingerprint}
+    config = {"search": search, "n0": 10, "n": n, "n_wrong": n_wrong, "alpha": 0.01, "seed": 7}
     is_settled = search["kind"] != "FixedSigma"
-    with RunFolder(folder, {**config, "notes": notes}) as run:
+    with RunFolder(folder, {**config, "fingerprint": fingerprint, "notes": notes}) as run:
         for i, radius in enumerate(radii):
             sigma = sigmas[i] if sigmas else search["initial"]
             point = PointCertificate(label=i % 2, radius=radius, sigma=sigma, p_lower=0.9, n=n, alpha=0.01, norm=norm)
@@ -132,10 +133,21 @@ def test_runs_are_paired_grouped_and_ordered_by_their_records(runs: list[Run], t
     other_model = make_run(tmp_path / "other", [0.5], search=ascent(0.25, 10), fingerprint="another")
     other_sigma = make_run(tmp_path / "sigma", [0.5], search=ascent(0.5, 10))
     other_n = make_run(tmp_path / "n", [0.5], search=ascent(0.25, 10), n=9)
-    assert len(pairs([*runs, other_model, other_sigma, other_n])) == 2
+    other_wrong = make_run(tmp_path / "n_wrong", [0.5], search=ascent(0.25, 10), n_wrong=9)
+    assert len(pairs([*runs, other_model, other_sigma, other_n, other_wrong])) == 2
     assert len(pairs([*runs, other_model], named=runs[0])) == 3
     named = make_run(tmp_path / "named", [0.5], search=fixed(0.25), method="cohen")
     assert method_of(named) == "cohen"
+
+
+def test_captions_say_how_each_run_was_sampled(tmp_path: Path) -> None:
+    plain = make_run(tmp_path / "plain", [0.5], search=fixed(0.25), n=1_000)
+    fewer = make_run(tmp_path / "fewer", [0.5], search=fixed(0.25), n=1_000, n_wrong=100)
+    said = "1 inputs, n = 1,000 or 1,000 (100 where the selected class is wrong), point certificates"
+    assert scope([plain, fewer, plain]) == said
+    settings = settings_table([plain, fewer])
+    column = settings.header.index("n")
+    assert [row[column] for row in settings.rows] == ["1,000", "1,000 (100 where the selected class is wrong)"]
 
 
 def test_bounds_of_every_search(tmp_path: Path) -> None:

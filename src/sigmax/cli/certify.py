@@ -75,7 +75,7 @@ def certify(
     n_wrong: Annotated[
         int | None,
         typer.Option(
-            help="Samples for inputs whose selected class is wrong; they count in no table of certified accuracy.",
+            help="Samples for inputs whose selected class is wrong: what is certified there counts in no table.",
             show_default="as --n",
         ),
     ] = None,

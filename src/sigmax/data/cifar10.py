@@ -51,8 +51,8 @@ def _find(root: Path) -> Path | None:
 
 
 def _fetch(root: Path) -> None:
+    is_watched = sys.stderr is not None and sys.stderr.isatty()
     try:
-        is_watched = sys.stderr.isatty()
         archive = pooch.retrieve(ARCHIVE_URL, known_hash=ARCHIVE_HASH, path=root, progressbar=is_watched)
     except (OSError, ValueError) as error:
         raise DataError(f"cifar10: expected to download {ARCHIVE_URL}, got: {error}; use cifar10:DIR") from error

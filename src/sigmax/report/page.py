@@ -33,6 +33,7 @@ from sigmax.report.metrics import (
     counted_radii,
     kind_of_answers,
 )
+from sigmax.report.results import describe_samples
 from sigmax.report.tables import ResultTable
 from sigmax.rounding import format_nearest
 
@@ -250,7 +251,7 @@ def _row_of_settings(run: Run) -> dict[str, str]:
     more = ", ".join(
         f"{key} {value}" for key, value in search.items() if key not in ("kind", "initial") and value is not None
     )
-    initial, samples = initial_sigma(run), np.unique(table.samples[table.samples > 0])
+    initial = initial_sigma(run)
     said = {
         "certificates": kind_of_answers(table),
         "model": run.note("model"),
@@ -261,7 +262,7 @@ def _row_of_settings(run: Run) -> dict[str, str]:
         "sigma": _sigma_range(table),
         "search": (f"{search['kind']}: {more}" if more else search["kind"]) if search else None,
         "n0": config.get("n0"),
-        "n": config.get("n", samples[0] if len(samples) == 1 else None),
+        "n": describe_samples(run, _UNKNOWN),
         "alpha": config.get("alpha"),
         "seed": config.get("seed"),
         "ACR": format_nearest(average_certified_radius(table)),

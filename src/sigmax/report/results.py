@@ -216,7 +216,7 @@ def settings_table(runs: Sequence[Run]) -> ResultTable:
         rows=tuple(
             (
                 *(run.name, run.note("model") or UNKNOWN, run.note("data") or UNKNOWN, _search(run)),
-                *(_shown(initial_sigma(run)), _shown(run.config.get("n0")), _shown(samples_of(run))),
+                *(_shown(initial_sigma(run)), _shown(run.config.get("n0")), describe_samples(run)),
                 *(_shown(run.config.get("alpha")), _shown(run.config.get("seed"))),
                 *(f"{len(run.table):,}", f"l{run.table.norm}", kind_of_answers(run.table)),
             )
@@ -240,15 +240,19 @@ def samples_of(run: Run) -> int | None:
     return int(run.config.get("n") or run.table.samples.max(initial=0)) or None
 
 
+def describe_samples(run: Run, unknown: str = UNKNOWN) -> str:
+    """The samples of an input in words: n, and how many there were for a wrong class where that is less."""
+    n, fewer = samples_of(run), run.config.get("n_wrong")
+    said = unknown if n is None else f"{n:,}"
+    return f"{said} ({fewer:,} where the selected class is wrong)" if fewer else said
+
+
 def scope(runs: Sequence[Run]) -> str:
     """What a caption must say of its runs: how many inputs, which n, which kind of certificate."""
     inputs = sorted({len(run.table) for run in runs})
-    samples = sorted({samples_of(run) or 0 for run in runs})
     kinds = sorted({kind_of_answers(run.table) for run in runs})
-    ns = " or ".join(f"{n:,}" if n else "not recorded" for n in samples)
-    fewer = sorted({int(run.config["n_wrong"]) for run in runs if run.config.get("n_wrong")})
-    if fewer:
-        ns += f" ({' or '.join(f'{n:,}' for n in fewer)} where the selected class is wrong)"
+    sampled = sorted(runs, key=lambda run: samples_of(run) or 0)
+    ns = " or ".join(dict.fromkeys(describe_samples(run, "not recorded") for run in sampled))
     return f"{' or '.join(f'{n:,}' for n in inputs)} inputs, n = {ns}, {' and '.join(kinds)} certificates"
 
 

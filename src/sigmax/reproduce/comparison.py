@@ -10,6 +10,7 @@ from sigmax.data import ImageSource
 from sigmax.records import Run
 from sigmax.report.metrics import average_certified_radius, certified_accuracy
 from sigmax.report.paper import PublishedCurve, published_curves
+from sigmax.report.results import describe_samples
 from sigmax.report.tables import ResultTable
 from sigmax.reproduce.experiment import Certification, Experiment
 from sigmax.rounding import format_nearest
@@ -66,8 +67,7 @@ def _settings(experiment: Experiment, done: Done, data: ImageSource) -> ResultTa
         ("lambda (l1)", lambdas or _NONE, "0.25, 0.50, 1.00"),
         ("search", "; ".join(dict.fromkeys(_search(run) for run, _ in done)), _PAPER_STEPS[experiment.report.paper]),
         ("n0", _joined(f"{budget.n0:,}" for budget in budgets), "100"),
-        ("n", _joined(f"{budget.n:,}" for budget in budgets), "100,000"),
-        ("n where the selected class is wrong", _joined(f"{budget.fewest:,}" for budget in budgets), "100,000"),
+        ("n", _joined(describe_samples(run) for _, run in done), "100,000"),
         ("alpha", _joined(f"{budget.alpha:g}" for budget in budgets), "0.001"),
         ("stops early at a loss of", _joined(f"{budget.tolerance:g}" for budget in budgets), "0"),
     ]
@@ -86,7 +86,7 @@ def _search(run: Certification) -> str:
 
 def _scope(experiment: Experiment, done: Done) -> str:
     ours = f"{len(done[0][1].table):,} inputs of {experiment.data.name.partition(':')[0]}"
-    ours += f", n = {_joined(f'{run.budget.n:,}' for run, _ in done)}"
+    ours += f", n = {_joined(describe_samples(run) for _, run in done)}"
     paper = _PAPER_DATA[experiment.report.paper]
     return (
         f"Percent. Ours: {ours}, {_joined(run.network.arch for run, _ in done)}; per-input answers are settled by a "

@@ -124,7 +124,8 @@ class _Planner:
         table = read_table(folder)
         seconds = float(np.nansum(table.seconds))
         if seconds:
-            self.past[run.network.arch, run.search_name].append((len(table) * _passes(run), seconds))
+            passes = int(table.samples.sum()) + len(table) * (run.budget.n0 + run.search.cost())
+            self.past[run.network.arch, run.search_name].append((passes, seconds))
         return len(table)
 
     def _trained(self, network: Network) -> int:
@@ -168,7 +169,7 @@ class _Planner:
 
 
 def _passes(run: Certification) -> int:
-    """Forward passes for an input; at most, where it may stop early."""
+    """Forward passes for an input; at most, where it may stop early or get fewer."""
     return run.budget.n0 + run.budget.n + run.search.cost()
 
 
