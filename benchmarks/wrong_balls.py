@@ -1,0 +1,53 @@
+"""Whether fewer samples for wrong classes could have changed a table that was settled by a memory.
+
+    python benchmarks/wrong_balls.py runs/cifar10/runs/*
+
+In a memory, a ball takes from later balls with other labels. With `n_wrong` the balls of wrong answers are smaller
+than with n samples. Here each of them gets the largest radius that n samples could have proved at its sigma; where
+even then none of them meets the ball of a right answer, the table is the one that n samples for all would give.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from scipy.spatial.distance import cdist
+
+from sigmax.bounds import clopper_pearson_lower
+from sigmax.data import load_source
+from sigmax.noise import Gaussian, Uniform
+from sigmax.records import Run, read_run
+
+
+def gaps(run: Run) -> NDArray[np.float64]:
+    """From the ball of each wrong answer that had fewer samples, at its largest, to that of each right one."""
+    table, n = run.table, int(run.config["n"])
+    noise = Uniform() if run.config["noise"] == Uniform.name else Gaussian()
+    p_most = clopper_pearson_lower(n, n, alpha=float(run.config["alpha"]))
+    fewer = np.flatnonzero(table.samples < n)
+    right = np.flatnonzero(table.is_correct)
+    reaches = np.array([noise.radius(p_most, sigma=sigma) for sigma in table.sigma[fewer].tolist()])
+    x = load_source(run.note("data") or "").images(table.idx.tolist()).reshape(len(table), -1).astype(np.float64)
+    distances: NDArray[np.float64] = cdist(x[fewer], x[right], "cityblock" if table.norm == 1 else "euclidean")
+    distances[fewer[:, None] == right] = np.inf
+    return distances - reaches[:, None] - table.point_radius[right]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders")
+    view = Table("run", "inputs", "with fewer samples", "smallest gap to a right answer", "that could meet", box=None)
+    for folder in parser.parse_args().runs:
+        run = read_run(folder)
+        if run.table.is_settled and run.config.get("n_wrong"):
+            found = gaps(run)
+            smallest = f"{found.min():.3f}" if found.size else "-"
+            view.add_row(run.name, str(len(run.table)), str(len(found)), smallest, str((found <= 0).any(axis=1).sum()))
+    Console(width=150).print(view)
+
+
+if __name__ == "__main__":
+    main()
