@@ -31,9 +31,10 @@ def gaps(run: Run) -> NDArray[np.float64]:
     right = np.flatnonzero(table.is_correct)
     reaches = np.array([noise.radius(p_most, sigma=sigma) for sigma in table.sigma[fewer].tolist()])
     x = load_source(run.note("data") or "").images(table.idx.tolist()).reshape(len(table), -1).astype(np.float64)
-    distances: NDArray[np.float64] = cdist(x[fewer], x[right], "cityblock" if table.norm == 1 else "euclidean")
+    distances = cdist(x[fewer], x[right], "cityblock" if table.norm == 1 else "euclidean")
     distances[fewer[:, None] == right] = np.inf
-    return distances - reaches[:, None] - table.point_radius[right]
+    found: NDArray[np.float64] = distances - reaches[:, None] - table.point_radius[right]
+    return found
 
 
 def main() -> None:
