@@ -136,6 +136,13 @@ def test_runs_are_paired_grouped_and_ordered_by_their_records(runs: list[Run], t
     other_wrong = make_run(tmp_path / "n_wrong", [0.5], search=ascent(0.25, 10), n_wrong=9)
     assert len(pairs([*runs, other_model, other_sigma, other_n, other_wrong])) == 2
     assert len(pairs([*runs, other_model], named=runs[0])) == 3
+    other_fixed = make_run(tmp_path / "half", [0.5], search=fixed(0.5))
+    against = pairs([*runs, other_fixed], named=runs[1])
+    assert [(pair.run.name, pair.baseline.name) for pair in against] == [
+        ("fixed", "k90"),
+        ("k10", "k90"),
+        ("half", "k90"),
+    ]
     named = make_run(tmp_path / "named", [0.5], search=fixed(0.25), method="cohen")
     assert method_of(named) == "cohen"
 

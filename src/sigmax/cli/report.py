@@ -33,8 +33,8 @@ def report(
     baseline: Annotated[
         Path | None,
         typer.Option(
-            help="The run that per-input runs are compared with, input by input; by default the fixed-sigma run of "
-            "the same model, sigma and n."
+            help="The run that all others are compared with, input by input; by default per-input runs with the "
+            "fixed-sigma run of the same model, sigma and n."
         ),
     ] = None,
     as_json: JsonOption = False,

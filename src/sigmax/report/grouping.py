@@ -164,9 +164,9 @@ class Pair:
 
 
 def pairs(runs: Sequence[Run], *, named: Run | None = None) -> list[Pair]:
-    """Each per-input run with the one that was named, else with the fixed-sigma run of its model at its sigma0.
+    """Each run with the one that was named, else each per-input run with the fixed-sigma run of its model and sigma0.
 
-    That run must have been sampled alike: other n give other radii. Logs of others name no model: theirs is the
+    The latter must have been sampled alike: other n give other radii. Logs of others name no model: theirs is the
     only such log with one sigma. A run without such a baseline is in no pair; nor is one that shares no input with
     the baseline.
     """
@@ -179,7 +179,7 @@ def pairs(runs: Sequence[Run], *, named: Run | None = None) -> list[Pair]:
             baselines.insert(0, named)
         elif not run.config and len(logs) == 1:
             baselines = logs
-        if is_per_input(run) and baselines:
+        if baselines and (is_per_input(run) or baselines[0] is named):
             found.append(Pair(run=run, baseline=baselines[0]))
     return found
 
