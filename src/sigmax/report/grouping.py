@@ -171,11 +171,11 @@ def pairs(runs: Sequence[Run], *, named: Run | None = None) -> list[Pair]:
     the baseline.
     """
     found = []
-    for run in runs:
+    for run in (run for run in runs if run is not named):
         others = [other for other in runs if other is not run and _is_comparable(run, other)]
         baselines = [other for other in others if _is_baseline(other, run)]
         logs = [other for other in others if not other.config and not is_per_input(other)]
-        if named is not None and named is not run and _is_comparable(run, named):
+        if named is not None and _is_comparable(run, named):
             baselines.insert(0, named)
         elif not run.config and len(logs) == 1:
             baselines = logs
