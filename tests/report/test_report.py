@@ -147,6 +147,13 @@ def test_runs_are_paired_grouped_and_ordered_by_their_records(runs: list[Run], t
     assert method_of(named) == "cohen"
 
 
+def test_per_input_runs_without_others_of_their_training_are_drawn(tmp_path: Path) -> None:
+    alone = make_run(tmp_path / "alone", [0.5, 0.7], search=ascent(0.25, 10), method="cohen-ds")
+    partly = make_run(tmp_path / "partly", [0.5], search=fixed(0.25), method="cohen")
+    write_report([alone, partly], tmp_path / "report")  # a run that was interrupted has inputs of its own
+    assert len(list((tmp_path / "report" / "figures").glob("accuracy*.png"))) == 2
+
+
 def test_captions_say_how_each_run_was_sampled(tmp_path: Path) -> None:
     plain = make_run(tmp_path / "plain", [0.5], search=fixed(0.25), n=1_000)
     fewer = make_run(tmp_path / "fewer", [0.5], search=fixed(0.25), n=1_000, n_wrong=100)

@@ -301,12 +301,12 @@ def _radius_grid(tables: Sequence[CertificateTable]) -> NDArray[np.float64]:
 
 def _method_styles(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
     """A colour for each way of training, and a line for what is made of it: one sigma, DS, DS^2."""
-    trained = list(dict.fromkeys(method.partition("-ds")[0] for method in methods))
-    colours = dict(zip(trained, cycle(COLOURS), strict=False))
-    if len(trained) == len(methods):  # nothing to tell apart by lines: they help the colours
-        return {m: {"color": colours[m], "ls": line} for m, line in zip(methods, cycle(_LINES), strict=False)}
-    lines = dict(zip(("", "-ds", "-ds2", "-ds2-fixed"), _LINES, strict=False))
     parts = {method: method.partition("-ds") for method in methods}
+    colours = dict(zip(dict.fromkeys(base for base, _, _ in parts.values()), cycle(COLOURS), strict=False))
+    if len(colours) == len(methods):  # nothing to tell apart by lines: they help the colours
+        ways = zip(methods, colours.values(), cycle(_LINES), strict=False)
+        return {method: {"color": colour, "ls": line} for method, colour, line in ways}
+    lines = dict(zip(("", "-ds", "-ds2", "-ds2-fixed"), _LINES, strict=False))
     return {
         method: {"color": colours[base], "ls": lines.get(ds + kind, "-")} for method, (base, ds, kind) in parts.items()
     }
