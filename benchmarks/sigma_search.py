@@ -133,6 +133,8 @@ def certified(folder: Path, indices: NDArray[np.int64]) -> tuple[NDArray[np.floa
     """The radii of a run where it is right, whether it is, and an empty place for its cost."""
     table = read_run(folder).table
     place = {index: row for row, index in enumerate(table.idx.tolist())}
+    if missing := [index for index in indices.tolist() if index not in place]:
+        raise SystemExit(f"{folder}: expected all {len(indices)} inputs, got {len(missing)} less; finish the run")
     rows = [place[index] for index in indices.tolist()]
     is_right = table.is_correct[rows]
     return table.radius[rows] * is_right, is_right, ""
