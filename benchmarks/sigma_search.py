@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
-from scipy.special import betaincinv, ndtri
+from scipy.special import betaincinv, ndtr, ndtri
+from scipy.stats import binom
 
 from answers import Answers, add_options, collect, load
 from machine import describe_machine
@@ -115,6 +116,7 @@ def show(answers: Answers, initial: float, n: int, runs: Sequence[Path]) -> None
     found = {name: (scored[np.arange(len(labels)), at] * right, right, cost) for name, (at, cost) in rows.items()}
     for folder in runs:
         found[folder.name] = certified(folder, answers.indices)
+        found[f"{folder.name}, scored as those above"] = rescored(folder, answers.indices, n, half)
     oracle = found["oracle"][0].mean()
     view = Table("choice of sigma", "forwards", "mean radius where right", "of the oracle", box=None)
     for at in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -138,6 +140,23 @@ def certified(folder: Path, indices: NDArray[np.int64]) -> tuple[NDArray[np.floa
     rows = [place[index] for index in indices.tolist()]
     is_right = table.is_correct[rows]
     return table.radius[rows] * is_right, is_right, ""
+
+
+def rescored(
+    folder: Path, indices: NDArray[np.int64], n: int, samples: int
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], str]:
+    """The same, where each radius is what so many samples with its probability would score on average.
+
+    The score grows faster and faster towards probability 1, so that few samples flatter an input near it.
+    """
+    table = read_run(folder).table
+    radii, is_right, _ = certified(folder, indices)
+    sigmas = table.sigma[np.isin(table.idx, indices)]
+    lower = betaincinv(np.arange(1, n + 1), n - np.arange(n), ALPHA)  # that certify 1, 2, … n hits
+    shares = (1 + np.abs(lower - ndtr(radii / sigmas)[:, None]).argmin(axis=1)) / n
+    counts = np.arange(samples + 1)
+    scores = radius(counts / samples, sigmas[:, None], n)  # inputs counts
+    return (binom.pmf(counts, samples, shares[:, None]) * scores).sum(axis=1) * is_right, is_right, ""
 
 
 if __name__ == "__main__":
