@@ -3,12 +3,17 @@
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sigmax.errors import InvalidInputError
 from sigmax.sampling import Stage, count_classes
-from sigmax.sigma.search import SearchTask, SigmaSearch, check_positive, keep_better, project
+from sigmax.sigma.curve import ExpectedRadii, fit_probits
+from sigmax.sigma.search import SearchTask, SigmaSearch, check_positive, keep_better
+
+# Places on the curve from one candidate to the next.
+_FINER = 4
 
 
 @final
@@ -16,10 +21,10 @@ from sigmax.sigma.search import SearchTask, SigmaSearch, check_positive, keep_be
 class HalvingSearch(SigmaSearch):
     """Tries sigmas on a logarithmic grid, and spends each round's samples on the better half of them.
 
-    The class is the prediction under sigma0. A sigma is judged by J, the radius that the certification
-    to come would give if the class were hit as often as in the samples so far. All sigmas of an input see
-    the same noise, so that luck favours none of them. At the end a pilot on noise of its own must find
-    the winner better than sigma0, which is kept otherwise.
+    The class is the prediction under sigma0. A sigma is judged by J, the radius to expect of the certification
+    to come, after a smooth curve through the hits at all sigmas so far; sigma* is the best of the curve, also
+    between the candidates. All sigmas of an input see the same noise, so that luck favours none of them. At the
+    end a pilot on noise of its own must find sigma* better than sigma0, which is kept otherwise.
 
     Args:
         initial: sigma0, usually the noise level that the network was trained with.
@@ -71,18 +76,19 @@ class HalvingSearch(SigmaSearch):
 
     def _winners(self, task: SearchTask) -> Tensor:
         assert task.label is not None
-        low, high = self.limits
-        grid = torch.logspace(0, 1, self.candidates, base=high / low, dtype=torch.float64) * low
-        hits = torch.zeros(len(task.x), self.candidates, dtype=torch.int64)
-        scores = torch.zeros(len(task.x), self.candidates, dtype=torch.float64)
+        fine = torch.from_numpy(np.geomspace(*self.limits, _FINER * (self.candidates - 1) + 1))
+        grid = fine[::_FINER]
+        radii = ExpectedRadii(task, fine.tolist())
+        hits, draws = (torch.zeros(len(task.x), self.candidates, dtype=torch.int64) for _ in range(2))
+        scores = torch.zeros(len(task.x), len(fine), dtype=torch.float64)
         streams = {
             (i, j): task.stream(index, Stage.SEARCH)
             for i, index in enumerate(task.indices)
             for j in range(self.candidates)
         }
-        labels, drawn = task.label.cpu(), 0
+        labels = task.label.cpu()
         for left, samples in self._plan():
-            chosen = scores.topk(left, dim=1).indices if drawn else torch.arange(self.candidates).expand(len(hits), -1)
+            chosen = scores[:, ::_FINER].topk(left, dim=1).indices
             pairs = [(i, j) for i, row in enumerate(chosen.sort(dim=1).values.tolist()) for j in row]
             rows, columns = (torch.tensor(part) for part in zip(*pairs, strict=True))
             counts = count_classes(
@@ -96,8 +102,7 @@ class HalvingSearch(SigmaSearch):
                 on_progress=task.on_progress,
             )
             hits[rows, columns] += counts.gather(1, labels[rows, None]).squeeze(1)
-            drawn += samples
-            scores.fill_(-1.0)
-            for i, j in pairs:
-                scores[i, j] = project(task, int(hits[i, j]), drawn, float(grid[j]))
-        return grid[scores.argmax(dim=1)].to(task.x)
+            draws[rows, columns] += samples
+            curve = fit_probits(hits.numpy(), draws.numpy(), grid.numpy(), fine.numpy())
+            scores = torch.from_numpy(radii(*curve))
+        return fine[scores.argmax(dim=1)].to(task.x)
