@@ -22,7 +22,7 @@ Numbers = NDArray[np.float64]
 # within _LENGTH, on the whole higher or lower by _LEVEL. Chosen on answers of a CIFAR-10 network at 16 sigmas
 # (benchmarks/sigma_search.py); with lengths from 0.25 to 0.6 and wandering from 2 to 3.5 the radius differs by 1 %.
 _MEAN, _WANDER, _LENGTH, _LEVEL = 2.0, 2.0, 0.4, 1.0
-# Newton's method on a concave function: after so many steps nothing moves by 1e-7, with 100,000 draws at each sigma too.
+# Newton's method on a concave function: after so many steps nothing moves by 1e-7, with 100,000 draws too.
 _NEWTON = 20
 # Radii are taken at these probits, and between them by straight lines; beyond, certification sees no difference.
 _PROBITS = np.linspace(0.0, 6.0, 121)
