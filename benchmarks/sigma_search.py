@@ -22,8 +22,10 @@ from scipy.stats import binom
 
 from answers import Answers, add_options, collect, load
 from machine import describe_machine
+from sigmax.noise import Gaussian
 from sigmax.records import read_run
 from sigmax.sampling import Stage
+from sigmax.sigma.curve import ExpectedRadii, fit_probits
 
 SIGMAS, SAMPLES = 16, 2_000
 ALPHA = 0.001
@@ -53,6 +55,24 @@ def halving(hits: NDArray[np.bool_], sigmas: NDArray[np.float64], plan: Sequence
         drawn += samples
         scores[left] = radius(smoothed_share(hits[left, :drawn].sum(axis=1), drawn), sigmas[left], n)
     return int(left[scores[left].argmax()])
+
+
+def curved(
+    hits: NDArray[np.bool_], sigmas: NDArray[np.float64], plan: Sequence[tuple[int, int]], n: int
+) -> NDArray[np.intp]:
+    """The winner of each input (inputs, sigmas, samples) where a curve judges sigmas, as in the default search."""
+    radii = ExpectedRadii(Gaussian(), sigmas.tolist(), n=n, alpha=ALPHA)
+    seen, draws = (np.zeros(hits.shape[:2], dtype=np.int64) for _ in range(2))
+    scores, drawn = np.zeros(hits.shape[:2]), 0
+    for keep, samples in plan:
+        left = np.argsort(-scores, axis=1, kind="stable")[:, :keep]
+        more = hits[:, :, drawn : drawn + samples].sum(axis=2)
+        np.put_along_axis(seen, left, np.take_along_axis(seen + more, left, axis=1), axis=1)
+        np.put_along_axis(draws, left, np.take_along_axis(draws + samples, left, axis=1), axis=1)
+        drawn += samples
+        scores = radii(*fit_probits(seen, draws, sigmas, sigmas))
+    winners: NDArray[np.intp] = scores.argmax(axis=1)
+    return winners
 
 
 def kept_or_initial(hits: NDArray[np.bool_], sigmas: NDArray[np.float64], winner: int, start: int, n: int) -> int:
@@ -106,13 +126,14 @@ def show(answers: Answers, initial: float, n: int, runs: Sequence[Path]) -> None
     }
     for name, (plan, pilot) in PLANS.items():
         used = sum(samples for _, samples in plan)
-        chosen = [halving(row, sigmas, plan, n) for row in first]
-        if pilot:
-            chosen = [
-                kept_or_initial(row[:, used : used + pilot], sigmas, j, start, n)
-                for row, j in zip(first, chosen, strict=True)
-            ]
-        rows[name] = (np.array(chosen), sum(keep * samples for keep, samples in plan) + 2 * pilot)
+        cost = sum(keep * samples for keep, samples in plan) + 2 * pilot
+        by_hits = [halving(row, sigmas, plan, n) for row in first]
+        for way, winners in ((name, by_hits), (f"{name}, curve", curved(first, sigmas, plan, n).tolist())):
+            chosen = winners
+            if pilot:
+                pilots = first[:, :, used : used + pilot]
+                chosen = [kept_or_initial(row, sigmas, j, start, n) for row, j in zip(pilots, winners, strict=True)]
+            rows[way] = (np.array(chosen), cost)
     found = {name: (scored[np.arange(len(labels)), at] * right, right, cost) for name, (at, cost) in rows.items()}
     for folder in runs:
         found[folder.name] = certified(folder, answers.indices)

@@ -18,15 +18,6 @@ SIGMAS = np.geomspace(0.0625, 0.5, 13)
 GRID = np.geomspace(0.0625, 0.5, 49)
 
 
-class Task:
-    """What the radii are asked of."""
-
-    n, alpha = 10_000, 0.001
-
-    def __init__(self, noise: SmoothingDistribution) -> None:
-        self.noise = noise
-
-
 def test_the_curve_of_a_half_space_is_found_from_few_samples_at_each_sigma() -> None:
     """Where the truth is z = distance / sigma, 48 samples at each of 13 sigmas tell it to about 0.2 around z = 1.5."""
     rng = np.random.default_rng(0)
@@ -68,10 +59,10 @@ def test_newton_has_converged_whatever_was_seen(seen: list[tuple[int, float]]) -
 @pytest.mark.parametrize("noise", [Gaussian(), Uniform()])
 def test_expected_radii_are_those_of_the_distribution(noise: SmoothingDistribution) -> None:
     def certified(z: float) -> float:
-        p = clopper_pearson_lower(float(norm.cdf(z)) * Task.n, Task.n, alpha=Task.alpha)
+        p = clopper_pearson_lower(float(norm.cdf(z)) * 10_000, 10_000, alpha=0.001)
         return noise.radius(p, sigma=0.25) if p > 0.5 else 0.0
 
-    radii = ExpectedRadii(Task(noise), [0.25])  # type: ignore[arg-type]
+    radii = ExpectedRadii(noise, [0.25], n=10_000, alpha=0.001)
     for mean, deviation in [(2.0, 0.0), (1.0, 0.3), (2.5, 0.5), (-1.0, 0.1)]:
         found = radii(*(np.array([[value]]) for value in (mean, deviation)))
         truth = certified(mean)

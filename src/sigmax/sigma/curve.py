@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
 from sigmax.bounds import clopper_pearson_lower
-from sigmax.sigma.search import SearchTask
+from sigmax.noise import SmoothingDistribution
 
 Numbers = NDArray[np.float64]
 
 # The curve z(log sigma), with z the probit of the hit rate, is a Gaussian process: around _MEAN, wandering by _WANDER
-# within _LENGTH, on the whole higher or lower by _LEVEL. Chosen on answers of a CIFAR-10 network at 16 sigmas
-# (benchmarks/sigma_search.py); with lengths from 0.25 to 0.6 and wandering from 2 to 3.5 the radius differs by 1 %.
+# within _LENGTH, on the whole higher or lower by _LEVEL. Of few settings that were tried on the answers of a CIFAR-10
+# network at 16 sigmas, this was the best by little; benchmarks/sigma_search.py shows what it gives there.
 _MEAN, _WANDER, _LENGTH, _LEVEL = 2.0, 2.0, 0.4, 1.0
 # Newton's method on a concave function: after so many steps nothing moves by 1e-7, with 100,000 draws too.
 _NEWTON = 20
@@ -65,10 +65,10 @@ def fit_probits(
 class ExpectedRadii:
     """J at each sigma of a grid: the radius to expect of the certification to come, when the hit rate is not sure."""
 
-    def __init__(self, task: SearchTask, grid: Sequence[float]) -> None:
-        lower = [clopper_pearson_lower(p * task.n, task.n, alpha=task.alpha) for p in ndtr(_PROBITS).tolist()]
+    def __init__(self, noise: SmoothingDistribution, grid: Sequence[float], *, n: int, alpha: float) -> None:
+        lower = [clopper_pearson_lower(p * n, n, alpha=alpha) for p in ndtr(_PROBITS).tolist()]
         self._radii = np.array(
-            [[task.noise.radius(p, sigma=sigma) if p > 0.5 else 0.0 for p in lower] for sigma in grid]
+            [[noise.radius(p, sigma=sigma) if p > 0.5 else 0.0 for p in lower] for sigma in grid]
         )  # grid probits
 
     def __call__(self, mean: Numbers, deviation: Numbers) -> Numbers:

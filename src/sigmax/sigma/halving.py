@@ -78,7 +78,7 @@ class HalvingSearch(SigmaSearch):
         assert task.label is not None
         fine = torch.from_numpy(np.geomspace(*self.limits, _FINER * (self.candidates - 1) + 1))
         grid = fine[::_FINER]
-        radii = ExpectedRadii(task, fine.tolist())
+        radii = ExpectedRadii(task.noise, fine.tolist(), n=task.n, alpha=task.alpha)
         hits, draws = (torch.zeros(len(task.x), self.candidates, dtype=torch.int64) for _ in range(2))
         scores = torch.zeros(len(task.x), len(fine), dtype=torch.float64)
         streams = {
