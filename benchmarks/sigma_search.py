@@ -139,7 +139,7 @@ def show(answers: Answers, initial: float, n: int, runs: Sequence[Path]) -> None
         found[folder.name] = certified(folder, answers.indices)
         found[f"{folder.name}, scored as those above"] = rescored(folder, answers.indices, n, half)
     oracle = found["oracle"][0].mean()
-    view = Table("choice of sigma", "forwards", "mean radius where right", "of the oracle", box=None)
+    view = Table("choice of sigma", "forwards", "ACR", "of the oracle", box=None)
     for at in (0.0, 0.25, 0.5, 0.75, 1.0):
         view.add_column(f"{at:g}")
     for name, (radii, is_right, cost) in found.items():

@@ -36,7 +36,7 @@ class Budget:
         radii: Ask only whether the radius is at least each of these, and stop when that is known.
         runner_up: Bound the strongest other class too, for larger radii from the same samples.
         n_wrong: Instead of n for an input whose selected class is not its true one, where that is known: a point
-            certificate of a wrong class counts in no table. None: n for all.
+            certificate of a wrong class counts in no certified accuracy or ACR. None: n for all.
     """
 
     n0: int = 100
@@ -165,7 +165,7 @@ class SmoothedClassifier:
         indices: Sequence[int] | None = None,
         on_progress: Progress | None = None,
     ) -> list[PointCertificate]:
-        """Certify only whether the radius is at least each of `radii`: a few thousand samples mostly do.
+        """Certify only whether the radius is at least each of `radii`, with as many samples as that takes.
 
         The radius of a certificate is the largest of `radii` that was proved, and its n the samples that
         took; n here is the most an input gets. The other arguments are those of `certify`.

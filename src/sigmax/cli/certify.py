@@ -75,7 +75,7 @@ def certify(
     n_wrong: Annotated[
         int | None,
         typer.Option(
-            help="Samples for inputs whose selected class is wrong: what is certified there counts in no table.",
+            help="Samples for inputs whose selected class is wrong: it counts in no certified accuracy or ACR.",
             show_default="as --n",
         ),
     ] = None,

@@ -71,15 +71,15 @@ PerInputOption = Annotated[bool, typer.Option("--per-input", help="Choose sigma 
 SearchOption = Annotated[
     Search | None,
     typer.Option(
-        help="How sigma is chosen (implies --per-input): halving tries sigmas on a grid and needs no gradients; ascent "
-        "follows the gradient of the radius; both keep sigma0 where a pilot finds it better. ascent-paper is the "
-        "paper's Algorithm 1 to the letter; grid is its baseline.",
+        help="How sigma is chosen (implies --per-input): halving tries a few sigmas, fits a curve to their answers and "
+        "needs no gradients; ascent follows the gradient of the radius; both keep sigma0 where a pilot finds it "
+        "better; ascent-paper is the paper's Algorithm 1; grid is its baseline.",
         show_default="halving",
     ),
 ]
 StepsOption = Annotated[
     int | None,
-    typer.Option(help="K, ascent steps; the grid gets as many evaluations.", show_default="900"),
+    typer.Option(help="K, ascent steps; the grid gets 2 K evaluations, as the paper counts.", show_default="900"),
 ]
 SearchSamplesOption = Annotated[
     int | None, typer.Option(help="Noise draws per ascent step or grid point.", show_default="1")

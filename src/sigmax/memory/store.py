@@ -108,8 +108,8 @@ class CertificateMemory:
     def settle(self, x: Input, point: PointCertificate) -> SettledCertificate:
         """Turn what sampling says about x into the answer to give, and store it before giving it.
 
-        An input that was settled before gets the same answer again. An abstention outside every region
-        claims nothing and is not stored.
+        An input that is stored gets the same answer again. An abstention outside every region claims nothing
+        and is not stored: it may be answered later.
         """
         return self.settle_many(x[None], [point])[0]
 

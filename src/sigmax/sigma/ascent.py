@@ -64,7 +64,7 @@ class AscentSearch(SigmaSearch):
 
     @classmethod
     def paper(cls, *, initial: float, steps: int = 900, samples: int = 1) -> Self:
-        """Algorithm 1 to the letter: plain ascent, the class free at each step, no bounds, no pilot."""
+        """The paper's Algorithm 1: plain ascent, the class free at each step, no bounds, no pilot."""
         unbounded = (-float("inf"), float("inf"))
         return cls(initial=initial, steps=steps, samples=samples, bounds=unbounded, fixes_class=False, pilot=0)
 

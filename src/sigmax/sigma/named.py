@@ -16,10 +16,10 @@ def named_search(name: str, *, initial: float, steps: int = 900, samples: int = 
     """The search of this name.
 
     Args:
-        name: "fixed": one sigma for all; "halving"; "ascent"; "ascent-paper": Algorithm 1 to the letter;
+        name: "fixed": one sigma for all; "halving"; "ascent"; "ascent-paper": the paper's Algorithm 1;
             "grid": the paper's baseline.
         initial: sigma0.
-        steps: K, ascent steps; the grid gets as many evaluations as they cost.
+        steps: K, ascent steps; the grid gets 2 K evaluations, as the paper counts.
         samples: Noise draws per ascent step or grid point.
     """
     if name == "fixed":
