@@ -105,6 +105,7 @@ def test_questions_are_answered_with_few_samples() -> None:
     hopeless = [simulate(AtRadii(CLAIM, radii=(0.25,), n=100_000), [0.3, 0.7], random) for _ in range(200)]
     assert {c.label for c in hopeless} == {None}
     assert np.mean([c.n for c in hopeless]) < 300
+    assert all(answer.p_lower == 0.0 for answer in hopeless if answer.label is None)  # nothing was proved
 
 
 def test_a_question_on_the_edge_ends_when_the_samples_left_could_not_prove_it() -> None:

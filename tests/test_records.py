@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,12 +140,23 @@ def test_a_run_is_continued_only_when_asked_and_only_with_its_settings(tmp_path:
 
 
 def test_a_run_that_failed_before_its_first_row_is_not_in_the_way(tmp_path: Path) -> None:
-    with RunFolder(tmp_path, CONFIG):
-        write(tmp_path / "memory.db", "of the failed run")
-    with RunFolder(tmp_path, CONFIG | {"n": 7}) as run:
-        assert run.rows == 0
+    begun: list[int] = []
+    for n in (100, 100, 7):
+        with RunFolder(tmp_path, CONFIG | {"n": n}, on_begin=partial(begun.append, n)) as run:
+            assert run.rows == 0
     assert json.loads((tmp_path / "config.json").read_text())["n"] == 7
-    assert not (tmp_path / "memory.db").exists()
+    assert begun == [100, 7]
+
+
+def test_a_run_that_may_not_begin_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise RecordError("not here")
+
+    with pytest.raises(RecordError, match="not here"):
+        RunFolder(tmp_path, CONFIG, on_begin=refuse)
+    assert not (tmp_path / "config.json").exists()
+    with RunFolder(tmp_path, CONFIG):
+        pass
 
 
 def test_a_memory_in_a_folder_without_a_run_is_left_alone(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import inspect
 import warnings
 from typing import Any
 
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 import sigmax
 from oracles import FixedProbabilities, HalfSpace
-from sigmax import AscentSearch, GridSearch, SigmaSearch, SmoothedClassifier, Uniform
+from sigmax import AscentSearch, GridSearch, HalvingSearch, SearchTask, SigmaSearch, SmoothedClassifier, Uniform
 from sigmax.errors import InvalidInputError, ModelError
 from sigmax.models import build_network
 from sigmax.sampling import Stage, random_stream, tile_size
@@ -223,3 +224,80 @@ def test_indices_may_be_numpy_integers_and_inputs_may_be_none() -> None:
     assert smoothed.predict(torch.zeros(0, 4), n=10) == []
     with pytest.raises(InvalidInputError, match="at least one number"):
         smoothed.certify(torch.zeros(2, 0), n=10)
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        *SEARCHES[1:],
+        GridSearch(initial=0.25, evaluations=12, samples=2),
+        HalvingSearch(initial=0.25, pilot=16),
+    ],
+)
+def test_what_certifies_a_sigma_is_drawn_once_and_by_nobody_else(
+    search: SigmaSearch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Choosing sigma or class with the noise that certifies them would void the bound."""
+    opened: list[tuple[str, int, Stage]] = []
+
+    def recorded(seed: int, index: int, stage: Stage, device: torch.device) -> torch.Generator:
+        is_search = any(frame.function == "find" for frame in inspect.stack())
+        opened.append(("search" if is_search else "certify", index, stage))
+        return random_stream(seed, index, stage, device)
+
+    monkeypatch.setattr(sigmax.smoothed, "random_stream", recorded)
+    SmoothedClassifier(network(), num_classes=10, sigma=search).certify(torch.rand(3, 1, 8, 8), n=100)
+    for index in range(3):
+        assert [who for who, i, stage in opened if (i, stage) == (index, Stage.ESTIMATION)] == ["certify"]
+        assert [who for who, i, stage in opened if (i, stage) == (index, Stage.SELECTION)] == ["certify"]
+    assert {stage for who, _, stage in opened if who == "search"} <= {Stage.SEARCH, Stage.PILOT}
+
+
+class DoublePrecision(SigmaSearch):
+    """A search of the user's own that forgets the dtype, or the shape."""
+
+    initial, fixes_class = 0.7, False
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def find(self, task: SearchTask) -> Tensor:
+        return torch.full((self.count,), 0.7, dtype=torch.float64)
+
+    def cost(self) -> int:
+        return 0
+
+
+def test_a_certificate_speaks_of_the_sigma_that_scaled_the_noise() -> None:
+    x = torch.rand(2, 1, 8, 8)
+    for found in SmoothedClassifier(network(), num_classes=10, sigma=DoublePrecision(2)).certify(x, n=10):
+        assert found.sigma == float(np.float32(0.7))
+    with pytest.raises(InvalidInputError, match=r"one sigma per input from the search, got \(1,\) for 2 inputs"):
+        SmoothedClassifier(network(), num_classes=10, sigma=DoublePrecision(1)).certify(x, n=10)
+
+
+def test_a_network_that_goes_on_training_between_two_certificates_is_refused() -> None:
+    model = network()
+    g = SmoothedClassifier(model, num_classes=10, sigma=0.25)
+    begun, untouched = (g.certify_each(torch.rand(2, 1, 8, 8), Budget(n=10)) for _ in range(2))
+    next(begun)
+    model.train()
+    for given in (begun, untouched):
+        with pytest.raises(ModelError, match="eval"):
+            next(given)
+
+
+def test_numbers_of_numpy_count_as_numbers() -> None:
+    g, x = SmoothedClassifier(network(), num_classes=10, sigma=0.25), torch.rand(1, 1, 8, 8)
+    n, n0 = np.int64(100), np.int32(10)
+    assert g.certify(x, n=n, n0=n0) == g.certify(x, n=100, n0=10)  # type: ignore[arg-type]
+    assert g.certify(x, n=n, tolerance=0.1) == g.certify(x, n=100, tolerance=0.1)  # type: ignore[arg-type]
+    assert g.predict(x, n=n) == g.predict(x, n=100)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match=r"expected a whole number n, got n=100\.0"):
+        g.certify(x, n=100.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_inputs_too_coarse_for_noise_are_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(InvalidInputError, match="expected float32 or float64"):
+        SmoothedClassifier(network(), num_classes=10, sigma=0.25).certify(torch.zeros(1, 1, 8, 8, dtype=dtype), n=10)

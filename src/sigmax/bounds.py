@@ -58,6 +58,6 @@ def top_class_p_value(top: int, runner_up: int) -> float:
 
 
 def check_alpha(alpha: float) -> None:
-    """Refuse a failure probability outside (0, 1)."""
-    if not 0.0 < alpha < 1.0:
-        raise InvalidInputError(f"expected 0 < alpha < 1, got alpha={alpha}; 0.001 is usual")
+    """Refuse a failure probability outside (0, 1), and one of which no share could be told from 0."""
+    if not 1e-300 <= alpha < 1.0:
+        raise InvalidInputError(f"expected 1e-300 <= alpha < 1, got alpha={alpha}; 0.001 is usual")

@@ -151,7 +151,8 @@ class AtRadii(Estimate):
         self.open = {r: p for r, p in self.open.items() if not self._is_lost(p, counts)}
         if self.open and counts.n < self.n:
             return None
-        return _point(self.claim, counts, radius=self.proved, p_lower=self.needed.get(self.proved or 0.0, 0.0))
+        p_lower = 0.0 if self.proved is None else self.needed[self.proved]
+        return _point(self.claim, counts, radius=self.proved, p_lower=p_lower)
 
     def _is_lost(self, p: float, counts: Counts) -> bool:
         """Whether it is refuted, or could not be proved if all samples to come were hits."""

@@ -5,7 +5,7 @@ The first six columns of a table are those that the field's scripts read; abstai
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -211,14 +211,27 @@ class RunFolder:
 
     Interrupted anywhere, it is continued by opening it again with the same configuration: a line that
     was cut off is removed, and the rest is appended to.
+
+    Args:
+        path: The folder.
+        config: Its settings; a folder that was begun with others is refused.
+        resume: Continue a run that has rows.
+        on_begin: Called before a run is begun here, also in place of one that has no rows; may refuse.
     """
 
-    def __init__(self, path: Path, config: dict[str, Any], *, resume: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: dict[str, Any],
+        *,
+        resume: bool = False,
+        on_begin: Callable[[], None] | None = None,
+    ) -> None:
         self.path = path
         self._lock = lock_folder(path)
         try:
             self.rows = self._open_table()
-            self._open_config(config, resume)
+            self._open_config(config, resume, on_begin)
         except OSError as error:
             self._lock.release()
             raise RecordError(f"expected to read and write {path}, got: {error}") from error
@@ -262,7 +275,7 @@ class RunFolder:
             ) from error
         self.rows += 1
 
-    def _open_config(self, config: dict[str, Any], resume: bool) -> None:
+    def _open_config(self, config: dict[str, Any], resume: bool, on_begin: Callable[[], None] | None) -> None:
         path = self.path / CONFIG
         content = (json.dumps(config, indent=2, sort_keys=True, default=repr) + "\n").encode()
         config = json.loads(content)  # as it will be read again: a tuple comes back as a list
@@ -272,9 +285,9 @@ class RunFolder:
         compared = sorted({*(old or {}), *config} - {NOTES})
         changed = [key for key in compared if old is not None and old.get(key) != config.get(key)]
         if old is None or (changed and not self.rows):
-            # A run that failed before its first row is not in the way of the corrected one; nor is its memory.
-            for leftover in self.path.glob(f"{MEMORY}*") if old is not None else ():
-                leftover.unlink()
+            # A run that failed before its first row is not in the way of the corrected one.
+            if on_begin is not None:
+                on_begin()
             write_atomically(path, content)
             return
         if self.rows and not resume:

@@ -1,10 +1,11 @@
 """SmoothedClassifier: predict and certify, with one sigma or with its own sigma for each input."""
 
 import hashlib
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import final
+from typing import SupportsIndex, final
 
 import torch
 from torch import Tensor
@@ -50,6 +51,9 @@ class Budget:
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
+        for name in ("n0", "n", "seed", "n_wrong"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _whole(name, value))
         if self.n < 1 or self.n0 < 1:
             raise InvalidInputError(f"expected n >= 1 and n0 >= 1, got n={self.n}, n0={self.n0}")
         if self.n_wrong is not None and not 1 <= self.n_wrong <= self.n:
@@ -217,7 +221,7 @@ class SmoothedClassifier:
         for job in whole.split(self._group(whole)):
             label = self._preselected(job)
             sigma = self._sigma(job, label)
-            for i, row in enumerate(self._counts(job, sigma, Stage.PREDICTION, n)):
+            for i, row in enumerate(self._counts(job, sigma, Stage.PREDICTION, job.budget.n)):
                 (top, runner_up), (leader, _) = (pair.tolist() for pair in row.topk(2))
                 is_clear = top_class_p_value(top, runner_up) <= alpha
                 is_kept = label is None or leader == int(label[i])
@@ -225,6 +229,7 @@ class SmoothedClassifier:
         return answers
 
     def _certificates(self, whole: "_Job", skip: int) -> Iterator[PointCertificate]:
+        self.classifier.check_fixed()
         for job in whole.split(max(_GROUP, self._group(whole))):
             if skip >= len(job.x):
                 skip -= len(job.x)
@@ -241,7 +246,9 @@ class SmoothedClassifier:
                     skip -= len(part.x)
                     continue
                 # All of them again: the last bits of a network may depend on the place of an input in its batch.
-                yield from self._estimate(part, levels, answers.tolist())[skip:]
+                for found in self._estimate(part, levels, answers.tolist())[skip:]:
+                    yield found
+                    self.classifier.check_fixed()  # between two certificates a caller may go on training
                 skip = 0
 
     def _estimate(self, job: "_Job", sigma: Tensor, labels: list[int]) -> list[PointCertificate]:
@@ -303,6 +310,11 @@ class SmoothedClassifier:
                 on_progress=job.on_progress,
             )
         )
+        if sigma.shape != (len(job.x),):
+            raise InvalidInputError(
+                f"expected one sigma per input from the search, got {tuple(sigma.shape)} for {len(job.x)} inputs"
+            )
+        sigma = sigma.to(job.x)  # as noise is scaled: a certificate must not speak of another sigma
         for index, level in zip(job.indices, sigma.tolist(), strict=True):
             if not 0.0 < level < float("inf"):
                 raise InvalidInputError(
@@ -343,6 +355,8 @@ class SmoothedClassifier:
             raise InvalidInputError(
                 f"expected a floating-point tensor (batch, …), got {got}; divide 8-bit images by 255"
             )
+        if x.dtype not in (torch.float32, torch.float64):
+            raise InvalidInputError(f"expected float32 or float64, in which noise is fine enough, got {x.dtype}")
         if x[:1].numel() == 0 and len(x):
             raise InvalidInputError(f"expected inputs with at least one number each, got shape {tuple(x.shape)}")
         indices = tuple(range(len(x))) if indices is None else tuple(int(index) for index in indices)
@@ -353,6 +367,14 @@ class SmoothedClassifier:
             first = indices[int((~is_finite).nonzero()[0])]
             raise InvalidInputError(f"expected finite inputs, got NaN or infinity in input {first}")
         return x.to(self.classifier.device), indices
+
+
+def _whole(name: str, value: SupportsIndex) -> int:
+    """A whole number as Python's own: those of NumPy are accepted, 1e5 is not."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InvalidInputError(f"expected a whole number {name}, got {name}={value!r}") from None
 
 
 def _seen(counts: Tensor, label: int) -> Counts:

@@ -157,6 +157,16 @@ def test_the_order_of_entries_is_kept_while_the_index_grows() -> None:
         assert near(index, points[i], 0.1, start=i + 1) == []
 
 
+def test_inputs_that_come_in_order_do_not_make_the_tree_deep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LEAF", 2)
+    count = 8_000  # beyond what a tree with a level for each leaf could hold
+    points = np.stack([np.arange(float(count)), np.zeros(count)], axis=1)
+    index = make_index((2,), points, np.full(count, 0.1), block=5)
+    assert len(index) == count
+    for i in range(0, count, 97):
+        assert near(index, points[i], 0.1) == [i]
+
+
 def test_a_long_vector_needs_no_matrix_of_its_length_squared() -> None:
     x = np.random.default_rng(0).random(1_000_000)
     assert np.linalg.norm(Sketch(x.shape)(x)) <= np.linalg.norm(x)

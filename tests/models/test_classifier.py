@@ -1,9 +1,11 @@
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sigmax.errors import InvalidInputError, ModelError
@@ -155,19 +157,28 @@ class Shift(nn.Module):
 
     def __init__(self, shift: float, kind: str) -> None:
         super().__init__()
-        self.shift: Tensor | float | list[float]
+        self.shift: Tensor | float | list[float] | list[Tensor] | dict[str, float] | NDArray[np.float32]
         if kind == "buffer":
             self.register_buffer("shift", torch.tensor([shift]), persistent=False)
         elif kind == "attribute":  # as in the normalisation layer of Cohen et al.
             self.shift = torch.tensor([shift])
         else:
-            self.shift = shift if kind == "number" else [shift, 0.0]
+            kinds: dict[str, Any] = {
+                "number": shift,
+                "list": [shift, 0.0],
+                "tensors": [torch.tensor([shift])],
+                "dict": {"by": shift},
+                "array": np.array([shift], dtype=np.float32),
+            }
+            self.shift = kinds[kind]
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + (self.shift[0] if isinstance(self.shift, list) else self.shift)
+        if isinstance(self.shift, dict):
+            return x + self.shift["by"]
+        return x + (torch.as_tensor(self.shift[0]) if isinstance(self.shift, list) else torch.as_tensor(self.shift))
 
 
-@pytest.mark.parametrize("kind", ["buffer", "attribute", "number", "list"])
+@pytest.mark.parametrize("kind", ["buffer", "attribute", "number", "list", "tensors", "dict", "array"])
 def test_numbers_beside_the_state_dict_change_the_fingerprint(kind: str) -> None:
     models = [nn.Sequential(Shift(shift, kind), nn.Flatten()).eval() for shift in (0.1, 0.1, 0.2)]
     x = torch.zeros(1, 10)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.integrate import quad
@@ -40,16 +40,21 @@ def test_neighbours_correct_luck() -> None:
     assert mean[0, 4] > mean[0, 8]
 
 
-counts = st.lists(st.tuples(st.integers(0, 5_000), st.floats(0, 1)), min_size=13, max_size=13)
+shares = st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1.0]))
+counts = st.lists(st.tuples(st.integers(0, 100_000), shares), min_size=13, max_size=13)
 
 
 @given(seen=counts)
+@example(seen=[(100_000, float(i < 6)) for i in range(13)])  # a step,
+@example(seen=[(100_000, float(i != 5)) for i in range(13)])  # a hole
+@example(seen=[(100_000, float(i == 6)) for i in range(13)])  # and an island: whole steps of Newton's overshoot
 def test_newton_has_converged_whatever_was_seen(seen: list[tuple[int, float]]) -> None:
     draws = np.array([[m for m, _ in seen]])
     hits = np.array([[round(m * share) for m, share in seen]])
     found = fit_probits(hits, draws, SIGMAS, GRID)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(curve, "_NEWTON", 60)
+        patch.setattr(curve, "_NEWTON", 300)
+        patch.setattr(curve, "_STILL", 0.0)
         longer = fit_probits(hits, draws, SIGMAS, GRID)
     for one, other in zip(found, longer, strict=True):
         assert np.isfinite(one).all()

@@ -6,7 +6,17 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from oracles import AxisThreshold, FixedProbabilities, HalfSpace
-from sigmax import AscentSearch, FixedSigma, Gaussian, PointCertificate, SigmaSearch, SmoothedClassifier, Uniform
+from sigmax import (
+    AscentSearch,
+    FixedSigma,
+    Gaussian,
+    GridSearch,
+    HalvingSearch,
+    PointCertificate,
+    SigmaSearch,
+    SmoothedClassifier,
+    Uniform,
+)
 from sigmax.bounds import clopper_pearson_lower
 
 ALPHA, N = 0.01, 2_000
@@ -52,6 +62,8 @@ def test_axis_threshold_in_3072_dimensions_under_uniform_noise(ratio: float) -> 
     [
         AscentSearch(initial=0.25, steps=40, step_size=0.01, pilot=100),
         AscentSearch.paper(initial=0.25, steps=40),
+        HalvingSearch(initial=0.25),
+        GridSearch(initial=0.25, evaluations=80, samples=4),
         FixedSigma(0.25),
     ],
 )

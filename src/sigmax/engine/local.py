@@ -3,16 +3,20 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from sigmax.data import ImageSource
+from sigmax.errors import RecordError
 from sigmax.memory import CertificateMemory
 from sigmax.models import BaseClassifier
 from sigmax.probe import fastest_batch
 from sigmax.records import (
+    ABSTAIN,
     CONFIG,
     MEMORY,
     NOTES,
@@ -78,13 +82,17 @@ def certify_source(
         "memory": str(memory) if memory else None,
         NOTES: notes or {},
     }
+    has_own_memory = memory is None and smoothed.search.is_per_input
     with ExitStack() as stack:
         # A memory that is refused must not leave a run folder behind, so it comes first.
         settler = stack.enter_context(_open_memory(memory, smoothed)) if memory else None
-        run = stack.enter_context(RunFolder(out, config, resume=resume))
+        on_begin = partial(_clear_memory, out / MEMORY) if has_own_memory else None
+        run = stack.enter_context(RunFolder(out, config, resume=resume, on_begin=on_begin))
         done = run.check_rows(indices)
-        if settler is None and smoothed.search.is_per_input:
-            settler = stack.enter_context(_open_memory(run.path / MEMORY, smoothed))
+        if has_own_memory:
+            settler = stack.enter_context(_open_memory(out / MEMORY, smoothed))
+        if settler is not None and done:
+            _check_answers(settler, source, run)
         left = max(0, len(indices) - done)
         work = left * (budget.n0 + budget.n + smoothed.search.cost())
         advance = stack.enter_context(track(f"certifying {left} inputs", work))
@@ -104,6 +112,37 @@ def batch_of(out: Path, classifier: BaseClassifier, shape: tuple[int, ...]) -> i
 
 def _open_memory(path: Path, smoothed: SmoothedClassifier) -> CertificateMemory:
     return CertificateMemory.open(path, norm=smoothed.noise.norm, fingerprint=smoothed.fingerprint)
+
+
+def _clear_memory(path: Path) -> None:
+    """Remove the empty memory of a run that failed before its first row; refuse one that holds answers."""
+    if not path.exists():
+        return
+    with CertificateMemory.existing(path) as memory:
+        if len(memory):
+            raise RecordError(
+                f"expected no answers yet where a run begins, got {len(memory)} in {path}; "
+                "choose another folder, or move it away and continue with it by --memory"
+            )
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _check_answers(memory: CertificateMemory, source: ImageSource, run: RunFolder) -> None:
+    """Refuse a memory that does not hold the answers recorded so far: what follows could contradict them."""
+    table = read_table(run.path)
+    rows = np.flatnonzero(table.predict != ABSTAIN).tolist()
+    for start in range(0, len(rows), _BLOCK):
+        block = rows[start : start + _BLOCK]
+        x = source.images(table.idx[block].tolist())
+        for row, answer in zip(block, memory.lookup_many(x), strict=True):
+            recorded = int(table.predict[row]), float(table.radius[row])
+            if answer is None or (answer.label, answer.radius) != recorded:
+                got = "none" if answer is None else f"class {answer.label}, radius {answer.radius}"
+                raise RecordError(
+                    f"expected a memory with the answer to input {table.idx[row]} that {run.table} has, class "
+                    f"{recorded[0]}, radius {recorded[1]}, got {got}; continue with the memory it was begun with"
+                )
 
 
 def _append_rows(

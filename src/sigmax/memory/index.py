@@ -34,6 +34,9 @@ _SUM_ERROR = 2.0**-16
 # Entries of a leaf: few enough to look at quickly, enough of them that a million need only some thousand boxes.
 _LEAF = 512
 
+# The tree is made anew where it is deeper than so many times what it must be.
+_DEPTH = 4
+
 # The longest axis whose cosines are kept as a matrix: a few megabytes at most while it is made.
 _LONGEST = 1_024
 
@@ -108,6 +111,7 @@ class SketchIndex:
         self._radii, self._sigmas = np.empty(0), np.empty(0)
         self._leaves: list[_Leaf] = []
         self._root: _Node | None = None  # None until there is a leaf
+        self._depth = 0  # of the tree
         # What is common to the entries of each leaf: the box around their first numbers, the farthest reach.
         coarse = min(_COARSE, sketch.size)
         self._lows, self._highs = (np.empty((0, coarse), dtype=np.float32) for _ in range(2))
@@ -129,8 +133,10 @@ class SketchIndex:
         self._labels[first:last] = balls.labels
         self._radii[first:last], self._sigmas[first:last] = balls.radii, balls.sigmas
         entries = _Leaf(balls.sketches, balls.radii + balls.margins, np.arange(first, last))
-        self._root = self._grown(self._root, entries)
+        self._root = self._grown(self._root, entries, 1)
         self._count = last
+        if self._depth > _DEPTH * len(self._leaves).bit_length():
+            self._depth, self._root = 0, self._balanced(list(range(len(self._leaves))), 1)
 
     def near(
         self, sketch: Numbers, margin: float, *, radius: float = 0.0, label: int | None = None, start: int = 0
@@ -168,36 +174,55 @@ class SketchIndex:
         gaps = np.maximum(self._lows[:count] - coarse, coarse - self._highs[:count])
         return _squares(np.maximum(gaps, 0.0))
 
-    def _grown(self, node: "_Node | None", entries: "_Leaf") -> "_Node":
-        """Add entries below a node; what is there then.
+    def _grown(self, node: "_Node | None", entries: "_Leaf", depth: int) -> "_Node":
+        """Add entries below a node at this depth; what is there then.
 
         An entry that counts may be in two leaves for a moment, never in none, and is inside the box of its leaf.
         Where this is interrupted, entries are only in worse company.
         """
         if node is None:
             self._set_leaf(0, entries)
-            return self._parted(0)
+            return self._parted(0, depth)
         if isinstance(node, int):
             leaf = self._leaves[node]
             leaf.extend(entries)
             self._set_leaf(node, leaf)
-            return self._parted(node)
+            return self._parted(node, depth)
         is_high = entries.coarse[:, node.axis] > node.at
         if is_high.any():
-            node.high = self._grown(node.high, entries.part(is_high))
+            node.high = self._grown(node.high, entries.part(is_high), depth + 1)
         if not is_high.all():
-            node.low = self._grown(node.low, entries.part(~is_high))
+            node.low = self._grown(node.low, entries.part(~is_high), depth + 1)
         return node
 
-    def _parted(self, i: int) -> "_Node":
-        """The leaf i, halved until no part of it is too large."""
+    def _parted(self, i: int, depth: int) -> "_Node":
+        """The leaf i at this depth, halved until no part of it is too large."""
+        self._depth = max(self._depth, depth)
         if self._leaves[i].count <= _LEAF:
             return i
         j = len(self._leaves)
         axis, at, low, high = self._leaves[i].halves()
         self._set_leaf(j, high)
         self._set_leaf(i, low)
-        return _Split(axis, at, self._parted(i), self._parted(j))
+        return _Split(axis, at, self._parted(i, depth + 1), self._parted(j, depth + 1))
+
+    def _balanced(self, places: list[int], depth: int) -> "_Node":
+        """The leaves at these places below a node at this depth, halved by the middles of their boxes.
+
+        Inputs that come in an order, each farther than the last, make the tree as deep as it has leaves. Which leaf
+        a new entry goes to decides how fast it is found, never whether.
+        """
+        self._depth = max(self._depth, depth)
+        if len(places) == 1:
+            return places[0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            middles = (self._lows[places] + self._highs[places]) / 2
+            axis = int(middles.var(axis=0).argmax())
+            order = middles[:, axis].argsort(kind="stable")
+        half = len(places) // 2
+        low, high = ([places[i] for i in part] for part in (order[:half], order[half:]))
+        at = float(middles[order[half - 1], axis])
+        return _Split(axis, at, self._balanced(low, depth + 1), self._balanced(high, depth + 1))
 
     def _set_leaf(self, i: int, leaf: "_Leaf") -> None:
         coarse = leaf.coarse[: leaf.count]

@@ -1,16 +1,18 @@
 """BaseClassifier: the function f that is smoothed, with its promises checked."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sigmax.errors import InvalidInputError, ModelError
 
 Outputs = Literal["logits", "probabilities"]
-_MARKS = {"_is_torch_compile"}  # what torch notes on a module without changing what it computes
+# What torch notes on a module without changing what it computes, and where it keeps what the state dict has.
+_MARKS = {"_is_torch_compile", *(name for name, value in vars(nn.Module()).items() if isinstance(value, dict))}
 
 
 @final
@@ -107,8 +109,9 @@ class BaseClassifier:
     def fingerprint(self) -> str:
         """A digest of structure, numbers and kind of output, as they are now.
 
-        Equal for copies of a model; different where a parameter, a buffer, a setting or a layer differs.
-        Code that computes something else with the same numbers is told apart only by `identity`.
+        Equal for copies of a model; different where a parameter, a buffer, a setting or a layer differs: numbers,
+        text, tensors and arrays in attributes, also inside lists and dicts. What computes something else with the
+        same of these, as other code does, is told apart only by `identity`.
         """
         digest = hashlib.sha256(f"{self.outputs} {self.num_classes} {self._identity or ''}".encode())
         if isinstance(self.model, nn.Module):
@@ -118,6 +121,8 @@ class BaseClassifier:
                     array = value.detach().cpu().contiguous()
                     digest.update(f"{name} {array.dtype} {tuple(array.shape)}".encode())
                     digest.update(array.flatten().view(torch.uint8).numpy().tobytes())
+                elif isinstance(value, np.ndarray):
+                    digest.update(f"{name} numpy {value.dtype} {value.shape}".encode() + value.tobytes())
                 else:
                     digest.update(f"{name} {value!r}".encode())
         elif self._identity is None:
@@ -135,15 +140,30 @@ def _state(model: nn.Module) -> dict[str, object]:
     """
     state: dict[str, object] = {**model.state_dict(), **dict(model.named_buffers())}
     for path, module in model.named_modules():
-        values = {name: value for name, value in vars(module).items() if name not in _MARKS and _is_plain(value)}
-        state |= {f"{path}.{name}": value for name, value in values.items()}
+        for name, value in vars(module).items():
+            if name not in _MARKS:
+                state |= _values(f"{path}.{name}", value)
     return state
+
+
+def _values(name: str, value: object) -> dict[str, object]:
+    """What of an attribute can be compared, by name: all of it where it is plain, else what is inside."""
+    if _is_plain(value) or isinstance(value, Tensor | np.ndarray | np.generic):
+        return {name: value}
+    parts: dict[str, object] = {}
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            parts |= _values(f"{name}[{key!r}]", part)
+    elif isinstance(value, tuple | list):
+        for i, part in enumerate(value):
+            parts |= _values(f"{name}[{i}]", part)
+    return parts
 
 
 def _is_plain(value: object) -> bool:
     if isinstance(value, tuple | list):
-        return all(_is_plain(part) and not isinstance(part, Tensor) for part in value)
-    return isinstance(value, Tensor | bool | int | float | str)
+        return all(map(_is_plain, value))
+    return isinstance(value, bool | int | float | str)
 
 
 def _first_line(error: Exception) -> str:

@@ -22,8 +22,8 @@ Numbers = NDArray[np.float64]
 # within _LENGTH, on the whole higher or lower by _LEVEL. Of few settings that were tried on the answers of a CIFAR-10
 # network at 16 sigmas, this was the best by little; benchmarks/sigma_search.py shows what it gives there.
 _MEAN, _WANDER, _LENGTH, _LEVEL = 2.0, 2.0, 0.4, 1.0
-# Newton's method on a concave function: after so many steps nothing moves by 1e-7, with 100,000 draws too.
-_NEWTON = 20
+# Newton's method on a concave function, each step halved until it climbs: it ends where nothing moves by _STILL.
+_NEWTON, _HALVINGS, _STILL = 100, 30, 1e-9
 # Radii are taken at these probits, and between them by straight lines; beyond, certification sees no difference.
 _PROBITS = np.linspace(0.0, 6.0, 121)
 # The mean over a normal distribution, by Gauss and Hermite: exact for polynomials of degree 17.
@@ -47,14 +47,17 @@ def fit_probits(
     """
     here, there = np.log(sigmas), np.log(grid)
     prior = _covariance(here, here)  # sigmas sigmas
-    z = np.full(hits.shape, _MEAN)
+    z, weights = np.full(hits.shape, _MEAN), np.zeros(hits.shape)
     for _ in range(_NEWTON):
         slope, curvature = _likelihood(z, hits, draws)
         target = curvature * (z - _MEAN) + slope
         root = np.sqrt(curvature)
         solved = np.linalg.solve(_whitened(root, prior), (root * (target @ prior))[..., None])[..., 0]
-        weights = target - root * solved
-        z = _MEAN + weights @ prior
+        weights = _climb(weights, target - root * solved - weights, prior, hits, draws)
+        before, z = z, _MEAN + weights @ prior
+        if np.abs(z - before).max(initial=0.0) < _STILL:
+            break
+    root = np.sqrt(_likelihood(z, hits, draws)[1])
     cross = _covariance(here, there)  # sigmas grid
     spread = root[..., None] * cross  # inputs sigmas grid
     known = np.einsum("isg,isg->ig", spread, np.linalg.solve(_whitened(root, prior), spread))
@@ -87,6 +90,30 @@ def _whitened(root: Numbers, prior: Numbers) -> Numbers:
     """I + R K R for each input, R the diagonal matrix of its roots: as well conditioned as can be."""
     whitened: Numbers = np.eye(len(prior)) + root[..., :, None] * prior * root[..., None, :]
     return whitened
+
+
+def _climb(
+    weights: Numbers, step: Numbers, prior: Numbers, hits: NDArray[np.int64], draws: NDArray[np.int64]
+) -> Numbers:
+    """The weights after as much of each input's step, by halving, as does not lower its posterior probability."""
+    height = _log_posterior(weights, prior, hits, draws)
+    share = np.ones((len(weights), 1))
+    for _ in range(_HALVINGS):
+        tried = weights + share * step
+        # Rounding may lower it too.
+        falls = _log_posterior(tried, prior, hits, draws) < height - 1e-12 * np.abs(height)
+        if not falls.any():
+            break
+        share[falls] /= 2
+    return tried
+
+
+def _log_posterior(weights: Numbers, prior: Numbers, hits: NDArray[np.int64], draws: NDArray[np.int64]) -> Numbers:
+    """Of the curve with these weights, but for a constant, (inputs,)."""
+    wander = weights @ prior
+    likelihood = hits * log_ndtr(_MEAN + wander) + (draws - hits) * log_ndtr(-_MEAN - wander)
+    height: Numbers = (likelihood - 0.5 * weights * wander).sum(axis=1)
+    return height
 
 
 def _likelihood(z: Numbers, hits: NDArray[np.int64], draws: NDArray[np.int64]) -> tuple[Numbers, Numbers]:

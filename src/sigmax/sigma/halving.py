@@ -1,7 +1,7 @@
 """Successive halving over a few sigmas: the search that needs answers only, no gradients."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ class HalvingSearch(SigmaSearch):
         pilot: Samples with which sigma* must beat sigma0; 0: always take sigma*.
     """
 
+    revision: ClassVar[int] = 2  # 1 judged each sigma by its own hits
     initial: float
     candidates: int = 13
     samples: int = 16

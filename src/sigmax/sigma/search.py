@@ -55,13 +55,15 @@ class SigmaSearch(ABC):
     """Chooses sigma for each input."""
 
     is_per_input: ClassVar[bool] = True
+    revision: ClassVar[int] = 1  # grows when the same settings find another sigma
     initial: float  # sigma0: where the search starts, and where a fixed class is predicted
     fixes_class: bool  # whether the class is the prediction under sigma0 (paper, Eq. 2)
 
     def settings(self) -> dict[str, Any]:
         """What it is and how it is set, for the records: a run is continued only with the same."""
         own = asdict(self) if is_dataclass(self) else getattr(self, "__dict__", {})
-        return {"kind": type(self).__name__, "initial": self.initial, "fixes_class": self.fixes_class, **own}
+        said = {"kind": type(self).__name__, "initial": self.initial, "fixes_class": self.fixes_class, **own}
+        return said | ({"revision": self.revision} if self.revision > 1 else {})
 
     @abstractmethod
     def find(self, task: SearchTask) -> Tensor:
