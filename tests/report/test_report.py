@@ -129,7 +129,8 @@ def test_the_report_on_the_published_logs_says_what_plain_code_finds(published_l
 def test_runs_are_paired_grouped_and_ordered_by_their_records(runs: list[Run], tmp_path: Path) -> None:
     assert [(pair.run.name, pair.baseline.name) for pair in pairs(runs)] == [("k90", "fixed"), ("k10", "fixed")]
     assert [[run.name for run in series] for series in by_steps(runs)] == [["k10", "k90"]]
-    assert [method_of(run) for run in runs] == ["fixed sigma", "per-input sigma", "per-input sigma"]
+    ascended = "per-input sigma, Algorithm 1"
+    assert [method_of(run) for run in runs] == ["fixed sigma", ascended, ascended]
     other_model = make_run(tmp_path / "other", [0.5], search=ascent(0.25, 10), fingerprint="another")
     other_sigma = make_run(tmp_path / "sigma", [0.5], search=ascent(0.5, 10))
     other_n = make_run(tmp_path / "n", [0.5], search=ascent(0.25, 10), n=9)
@@ -195,8 +196,9 @@ def test_runs_over_other_inputs_or_in_another_norm_have_tables_of_their_own(runs
 def test_the_best_of_a_method_is_cross_validated_and_its_run_is_named(runs: list[Run]) -> None:
     (section,) = sections(runs)
     table = best_table(section, [0.0, 0.6, 0.75, 0.9])
-    assert table.rows[1] == ("per-input sigma", "2", "1.000", "0.750", "0.250", "0.250", "0.650")
-    chosen = {(row["radius"], row["run"]) for row in table.records if row["method"] == "per-input sigma"}
+    method = "per-input sigma, Algorithm 1"
+    assert table.rows[1] == (method, "2", "1.000", "0.750", "0.250", "0.250", "0.650")
+    chosen = {(row["radius"], row["run"]) for row in table.records if row["method"] == method}
     assert chosen == {(0.0, "k90"), (0.6, "k10"), (0.75, "k90"), (0.9, "k90"), (None, "k10")}
     assert (1, 6) in table.best
     assert (0, 6) not in table.best

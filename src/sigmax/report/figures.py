@@ -13,13 +13,23 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from sigmax.data import ImageSource
 from sigmax.files import write_atomically
 from sigmax.records import ABSTAIN, CertificateTable, Run
-from sigmax.report.grouping import Pair, Section, group_by, initial_sigma, method_of, steps_of
+from sigmax.report.grouping import (
+    Pair,
+    Section,
+    family_of,
+    group_by,
+    initial_sigma,
+    method_of,
+    search_name,
+    steps_of,
+)
 from sigmax.report.metrics import (
     average_certified_radius,
     common_inputs,
@@ -79,39 +89,40 @@ def render(figure: Figure) -> dict[str, bytes]:
 
 @mpl.rc_context(_STYLE)
 def draw_accuracy(section: Section) -> Figure:
-    """Certified accuracy by radius: a panel for each sigma0, and one of the envelopes of the methods.
+    """Certified accuracy by radius: a row for each search, with a panel for each sigma0 and one of the envelopes.
 
-    A method is drawn as the best of its runs at this sigma0. Runs whose records do not say their sigma0 share a
-    panel, each as a line of its own.
+    A row has the runs of its search and those of none; a family is drawn as the best of its runs at this sigma0.
+    Runs whose records do not say their sigma0 share a panel, each as a line of its own.
     """
-    known = group_by([run for run in section.runs if initial_sigma(run) is not None], initial_sigma)
+    searches = [name for name in group_by(section.runs, search_name) if name] or [""]
+    sigmas = sorted({sigma for run in section.runs if (sigma := initial_sigma(run)) is not None})
     unknown = [run for run in section.runs if initial_sigma(run) is None]
-    has_envelopes = len(section.runs) > 1 and len(known) + bool(unknown) * len(unknown) > 1
-    figure, panels = _panels(len(known) + bool(unknown) + has_envelopes)
+    has_envelopes = len(section.runs) > 1 and len(sigmas) + len(unknown) > 1
+    count = len(sigmas) + bool(unknown) + has_envelopes
+    width, height = _size(count)
+    figure = _figure(width, height * len(searches))
+    rows = [figure] if len(searches) == 1 else np.ravel(np.asarray(figure.subfigures(len(searches), 1)))
     grid = _radius_grid([run.table for run in section.runs])
-    styles = _method_styles(list(section.methods))
-    rest = iter(panels)
-    for sigma, runs in sorted(known.items(), key=lambda item: item[0] or 0.0):
-        axes = next(rest)
-        _draw_methods(axes, grid, group_by(runs, method_of), styles)
-        axes.set_title(rf"$\sigma_0 = {sigma:g}$")
-    if unknown:
-        axes = next(rest)
-        names = dict(zip((run.name for run in unknown), short_names(unknown), strict=True))
-        for method, runs in group_by(unknown, method_of).items():
-            for run, line in zip(runs, cycle(_LINES), strict=False):
-                _draw_curve(axes, grid, [run.table], label=names[run.name], **styles[method] | {"ls": line})
-        axes.set_title("single runs")
-        axes.legend(loc="upper right")
-    if has_envelopes:
-        axes = next(rest)
-        _draw_methods(axes, grid, section.methods, styles)
-        axes.set_title("best at each radius")
-    if len(section.methods) > _IN_A_LEGEND:
-        figure.legend(*panels[-1].get_legend_handles_labels(), loc="outside lower center", ncols=_IN_A_LEGEND)
-    elif has_envelopes or not unknown:
-        panels[-1].legend(loc="upper right")
-    _finish_curves(panels, grid, section.runs[0].table.norm)
+    styles = _family_styles(sorted(group_by(section.runs, family_of)))
+    for row, search in zip(rows, searches, strict=True):
+        runs = [run for run in section.runs if search_name(run) in ("", search)]
+        panels = _split(row, count)
+        for axes, sigma in zip(panels, sigmas, strict=False):
+            _draw_families(axes, grid, [run for run in runs if initial_sigma(run) == sigma], styles)
+            axes.set_title(rf"$\sigma_0 = {sigma:g}$")
+        if unknown:
+            _draw_single_runs(panels[len(sigmas)], grid, unknown, styles)
+        if has_envelopes:
+            _draw_families(panels[-1], grid, runs, styles)
+            panels[-1].set_title("best at each radius")
+        if len(styles) <= _IN_A_LEGEND and (has_envelopes or not unknown):
+            panels[-1].legend(loc="upper right")
+        _finish_curves(panels, grid, section.runs[0].table.norm)
+        if len(searches) > 1:
+            row.suptitle(search, fontsize=9, fontweight="bold")
+    if len(styles) > _IN_A_LEGEND:
+        lines = [Line2D([], [], label=family, **style) for family, style in styles.items()]
+        figure.legend(handles=lines, loc="outside lower center", ncols=_IN_A_LEGEND)
     return figure
 
 
@@ -283,14 +294,30 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:
-    """A figure with so many panels: one fits a column, more share the page."""
-    columns = min(count, _IN_A_ROW) if count != _IN_A_ROW + 1 else 3
-    rows = -(-count // columns)
-    figure = _figure(_COLUMN if count == 1 else _PAGE, (_TALL if columns < 3 else _LOW) * rows)
+    """A figure with so many panels."""
+    figure = _figure(*_size(count))
+    return figure, _split(figure, count)
+
+
+def _size(count: int) -> tuple[float, float]:
+    """Width and height of so many panels: one fits a column, more share the page."""
+    rows, columns = _shape(count)
+    return _COLUMN if count == 1 else _PAGE, (_TALL if columns < 3 else _LOW) * rows
+
+
+def _split(figure: FigureBase, count: int) -> list[Axes]:
+    """So many panels in a figure, or in a part of one."""
+    rows, columns = _shape(count)
     panels = list(np.ravel(figure.subplots(rows, columns, squeeze=False)))
     for unused in panels[count:]:
         unused.set_visible(False)
-    return figure, panels[:count]
+    return panels[:count]
+
+
+def _shape(count: int) -> tuple[int, int]:
+    """Rows and columns of so many panels."""
+    columns = min(count, _IN_A_ROW) if count != _IN_A_ROW + 1 else 3
+    return -(-count // columns), columns
 
 
 def _radius_grid(tables: Sequence[CertificateTable]) -> NDArray[np.float64]:
@@ -299,24 +326,35 @@ def _radius_grid(tables: Sequence[CertificateTable]) -> NDArray[np.float64]:
     return np.linspace(0.0, 1.05 * largest or 1.0, 1001)
 
 
-def _method_styles(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _family_styles(families: Sequence[str]) -> dict[str, dict[str, Any]]:
     """A colour for each way of training, and a line for what is made of it: one sigma, DS, DS^2."""
-    parts = {method: method.partition("-ds") for method in methods}
+    parts = {family: family.partition("-ds") for family in families}
     colours = dict(zip(dict.fromkeys(base for base, _, _ in parts.values()), cycle(COLOURS), strict=False))
-    if len(colours) == len(methods):  # nothing to tell apart by lines: they help the colours
-        ways = zip(methods, colours.values(), cycle(_LINES), strict=False)
-        return {method: {"color": colour, "ls": line} for method, colour, line in ways}
+    if len(colours) == len(families):  # nothing to tell apart by lines: they help the colours
+        ways = zip(families, colours.values(), cycle(_LINES), strict=False)
+        return {family: {"color": colour, "ls": line} for family, colour, line in ways}
     lines = dict(zip(("", "-ds", "-ds2", "-ds2-fixed"), _LINES, strict=False))
     return {
-        method: {"color": colours[base], "ls": lines.get(ds + kind, "-")} for method, (base, ds, kind) in parts.items()
+        family: {"color": colours[base], "ls": lines.get(ds + kind, "-")} for family, (base, ds, kind) in parts.items()
     }
 
 
-def _draw_methods(
-    axes: Axes, grid: NDArray[np.float64], methods: Mapping[str, Sequence[Run]], styles: Mapping[str, dict[str, Any]]
+def _draw_families(
+    axes: Axes, grid: NDArray[np.float64], runs: Sequence[Run], styles: Mapping[str, dict[str, Any]]
 ) -> None:
-    for method, runs in methods.items():
-        _draw_curve(axes, grid, [run.table for run in runs], label=method, **styles[method])
+    for family, members in group_by(runs, family_of).items():
+        _draw_curve(axes, grid, [run.table for run in members], label=family, **styles[family])
+
+
+def _draw_single_runs(
+    axes: Axes, grid: NDArray[np.float64], runs: Sequence[Run], styles: Mapping[str, dict[str, Any]]
+) -> None:
+    names = dict(zip((run.name for run in runs), short_names(runs), strict=True))
+    for family, members in group_by(runs, family_of).items():
+        for run, line in zip(members, cycle(_LINES), strict=False):
+            _draw_curve(axes, grid, [run.table], label=names[run.name], **styles[family] | {"ls": line})
+    axes.set_title("single runs")
+    axes.legend(loc="upper right")
 
 
 def _draw_curve(axes: Axes, grid: NDArray[np.float64], tables: Sequence[CertificateTable], **style: Any) -> None:

@@ -18,6 +18,8 @@ from sigmax.report.metrics import average_certified_radius, common_inputs
 
 _SAMPLING = ("n0", "n", "alpha", "tolerance", "radii", "runner_up", "n_wrong")
 FIXED, PER_INPUT = "fixed sigma", "per-input sigma"
+ALGORITHM_1 = "Algorithm 1"
+_SEARCHES = {"FixedSigma": "", "HalvingSearch": "halving", "GridSearch": "grid"}
 _Key = TypeVar("_Key", bound=Hashable)
 
 
@@ -78,9 +80,23 @@ def is_per_input(run: Run) -> bool:
     return len(np.unique(known)) > 1
 
 
-def method_of(run: Run) -> str:
-    """The method it belongs to: as its notes say, else by how sigma was chosen."""
+def search_name(run: Run) -> str:
+    """What people call its search; empty where one sigma is for all, or the record does not say."""
+    search = search_of(run)
+    kind = str(search.get("kind", ""))
+    if kind == "AscentSearch":
+        return "bounded ascent" if search.get("fixes_class") else ALGORITHM_1
+    return _SEARCHES.get(kind, kind)
+
+
+def family_of(run: Run) -> str:
+    """Training and certification as the paper calls them, as its notes say; else by how sigma was chosen."""
     return run.note("method") or (PER_INPUT if is_per_input(run) else FIXED)
+
+
+def method_of(run: Run) -> str:
+    """The method it belongs to: its family and its search. The best of two searches would be neither."""
+    return ", ".join(part for part in (family_of(run), search_name(run)) if part)
 
 
 def initial_sigma(run: Run) -> float | None:
@@ -212,8 +228,8 @@ def fits(source: ImageSource, run: Run) -> bool:
 
 
 def telling_runs(runs: Sequence[Run]) -> list[Run]:
-    """Of each method at each sigma0 the per-input run with the largest ACR, by sigma0: what figures show."""
-    groups = group_by([run for run in runs if is_per_input(run)], lambda run: (method_of(run), initial_sigma(run)))
+    """Of each family at each sigma0 the per-input run with the largest ACR, by sigma0: what figures show."""
+    groups = group_by([run for run in runs if is_per_input(run)], lambda run: (family_of(run), initial_sigma(run)))
     best = [max(group, key=lambda run: average_certified_radius(run.table)) for group in groups.values()]
     return sorted(best, key=lambda run: initial_sigma(run) or 0.0)
 

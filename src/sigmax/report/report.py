@@ -209,7 +209,8 @@ def _figures(section: Section, found: Sequence[Pair], source: ImageSource | None
     figures = [
         ResultFigure(
             name=section.file("accuracy"),
-            caption=f"Certified accuracy by radius, the best run of each method at each sigma0 and over all: {said}.",
+            caption="Certified accuracy by radius, for each search the best run of each method at each sigma0 and "
+            f"over all: {said}.",
             figure=draw_accuracy(section),
         )
     ]

@@ -8,6 +8,7 @@ import numpy as np
 
 from sigmax.data import ImageSource
 from sigmax.records import Run
+from sigmax.report.grouping import ALGORITHM_1, search_name
 from sigmax.report.metrics import average_certified_radius, certified_accuracy
 from sigmax.report.paper import PublishedCurve, published_curves
 from sigmax.report.results import describe_samples
@@ -20,13 +21,6 @@ Done = Sequence[tuple[Certification, Run]]
 Curve = dict[float, float]  # radius -> percent
 
 _OURS, _PAPER, _NONE = "ours", "paper", "-"
-_SEARCHES = {
-    "fixed": _NONE,
-    "ascent-paper": "Algorithm 1",
-    "ascent": "ascent, bounded",
-    "halving": "halving",
-    "grid": "grid",
-}
 _PAPER_DATA = {
     "cifar10": ("CIFAR-10", "ResNet-18", "200; SmoothAdv-DS^2 fine-tuned, epochs not said", "0.12, 0.25, 0.50"),
     "imagenet": ("ImageNet", "ResNet-50", "networks of others; DS^2: 30 of fine-tuning", "0.25, 0.50, 1.00"),
@@ -65,7 +59,11 @@ def _settings(experiment: Experiment, done: Done, data: ImageSource) -> ResultTa
         ("epochs of training", _joined([*trained.values(), *existing.values()]), epochs),
         ("sigma0 (l2)", _joined(f"{run.network.sigma:.2f}" for run, _ in done if run.noise.norm == 2) or _NONE, sigmas),
         ("lambda (l1)", lambdas or _NONE, "0.25, 0.50, 1.00"),
-        ("search", "; ".join(dict.fromkeys(_search(run) for run, _ in done)), _PAPER_STEPS[experiment.report.paper]),
+        (
+            "search",
+            "; ".join(dict.fromkeys(_search(run, record) for run, record in done)),
+            _PAPER_STEPS[experiment.report.paper],
+        ),
         ("n0", _joined(f"{budget.n0:,}" for budget in budgets), "100"),
         ("n", _joined(describe_samples(run) for _, run in done), "100,000"),
         ("alpha", _joined(f"{budget.alpha:g}" for budget in budgets), "0.001"),
@@ -79,9 +77,9 @@ def _settings(experiment: Experiment, done: Done, data: ImageSource) -> ResultTa
     )
 
 
-def _search(run: Certification) -> str:
-    name = _SEARCHES[run.search_name]
-    return f"{name}, K = {run.search.steps}" if isinstance(run.search, AscentSearch) else name.replace(_NONE, "fixed")
+def _search(run: Certification, record: Run) -> str:
+    name = search_name(record) or "fixed"
+    return f"{name}, K = {run.search.steps}" if isinstance(run.search, AscentSearch) else name
 
 
 def _scope(experiment: Experiment, done: Done) -> str:
@@ -111,7 +109,7 @@ class _Sheet:
             for search in self._searches(method):
                 chosen = self._chosen(method, search)
                 acr = max(average_certified_radius(record.table) for _, record in chosen)
-                rows.append(((method, _OURS, _SEARCHES[search]), self._best_of(chosen), acr))
+                rows.append(((method, _OURS, search or _NONE), self._best_of(chosen), acr))
             if published := self._published(method):
                 rows.append(((method, _PAPER, _paper_search(method)), published.accuracy, published.acr))
         radii = _telling(self._radii(), [curve for _, curve, _ in rows])
@@ -168,14 +166,14 @@ class _Sheet:
         )
 
     def _gains(self, method: str, base: str, sigma: float | None) -> list[tuple[tuple[str, ...], Curve]]:
-        fixed = self._chosen(base, "fixed", sigma)
+        fixed = self._chosen(base, "", sigma)
         level = "best" if sigma is None else f"{sigma:.2f}"
         head = (f"{method} over {base}", level)
         rows: list[tuple[tuple[str, ...], Curve]] = []
         for search in self._searches(method):
             chosen = self._chosen(method, search, sigma)
             if fixed and chosen:
-                rows.append(((*head, _OURS, _SEARCHES[search]), _minus(self._best_of(chosen), self._best_of(fixed))))
+                rows.append(((*head, _OURS, search), _minus(self._best_of(chosen), self._best_of(fixed))))
         better, worse = self._published_best(method, sigma), self._published_best(base, sigma)
         if rows and better and worse:
             rows.append(((*head, _PAPER, _paper_search(method)), _minus(better, worse)))
@@ -185,13 +183,13 @@ class _Sheet:
         return list(dict.fromkeys(str(run.method) for run, _ in self.done))
 
     def _searches(self, method: str) -> list[str]:
-        return list(dict.fromkeys(run.search_name for run, _ in self.done if run.method == method))
+        return list(dict.fromkeys(search_name(record) for run, record in self.done if run.method == method))
 
     def _chosen(self, method: str, search: str, sigma: float | None = None) -> Done:
         return [
             (run, record)
             for run, record in self.done
-            if (run.method, run.search_name) == (method, search) and sigma in (None, run.network.sigma)
+            if (run.method, search_name(record)) == (method, search) and sigma in (None, run.network.sigma)
         ]
 
     def _best_of(self, chosen: Done) -> Curve:
@@ -225,7 +223,7 @@ class _Sheet:
 
 
 def _paper_search(method: str) -> str:
-    return _SEARCHES["ascent-paper"] if method.endswith(("-ds", "-ds2")) else _NONE
+    return ALGORITHM_1 if method.endswith(("-ds", "-ds2")) else _NONE
 
 
 def _minus(one: Curve, other: Curve) -> Curve:
