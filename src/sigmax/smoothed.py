@@ -37,7 +37,8 @@ class Budget:
         radii: Ask only whether the radius is at least each of these, and stop when that is known.
         runner_up: Bound the strongest other class too, for larger radii from the same samples.
         n_wrong: Instead of n for an input whose selected class is not its true one, where that is known: a point
-            certificate of a wrong class counts in no certified accuracy or ACR. None: n for all.
+            certificate of a wrong class counts in no certified accuracy or ACR. In a memory its smaller ball takes less
+            from its neighbours. None: n for all.
     """
 
     n0: int = 100

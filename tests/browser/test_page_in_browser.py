@@ -348,3 +348,12 @@ def test_ten_thousand_inputs_are_quick(browser: webdriver.Chrome, tmp_path: Path
     # A busy machine is several times slower than a reader's; drawing a node for each input would take longer still.
     assert time.perf_counter() - began < 3
     assert 0 < count(browser) < 10_000
+
+
+def test_a_run_that_only_abstains_is_drawn_too(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    label = np.arange(20) % 3
+    run = make_run("hopeless", label, np.full(20, -1), np.zeros(20))
+    write_page([run], tmp_path / "page.html", title="Hopeless", tables=[])
+    browser.get((tmp_path / "page.html").as_uri())
+    assert count(browser) == 20
+    assert console(browser) == []  # neither NaN in a path nor anything else

@@ -35,7 +35,7 @@ def test_report_on_a_run_of_digits_shows_the_images_it_names(run: Run, digits_mo
     assert "pictures-own" in written["figures"]
     text = (tmp_path / "report" / "report.md").read_text()
     assert text.startswith("# Digits\n")
-    assert "12 inputs, n = 300, point and settled certificates" in text
+    assert "12 inputs of digits, n = 300, point and settled certificates" in text
     code, out, _ = run("show", tmp_path / "runs" / "own", "--json")
     (summary,) = json.loads(out)
     assert summary["acr_inside"] is not None
@@ -63,3 +63,16 @@ def test_bad_input_is_one_line_and_writes_nothing(run: Run, digits_model: Path, 
         assert message in err
         assert len(err.splitlines()) == 1
         assert not (tmp_path / "report").exists()
+
+
+def test_a_run_without_certificates_yet_is_left_out(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    done, begun = tmp_path / "runs" / "done", tmp_path / "runs" / "begun"
+    certify = ("certify", digits_model, "--n", 100, "--skip", 9)
+    assert run(*certify, "--max", 3, "--out", done)[0] == 0
+    begun.mkdir()
+    for name, lines in (("config.json", None), ("certificates.tsv", 1)):  # killed before the first row
+        (begun / name).write_text("".join((done / name).read_text().splitlines(keepends=True)[:lines]))
+    code, out, err = run("report", tmp_path / "runs", "--out", tmp_path / "report", "--json")
+    assert code == 0
+    assert json.loads(out)["runs"] == ["done"]
+    assert f"{begun}: has no certificates yet, left out" in " ".join(err.split())

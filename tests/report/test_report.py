@@ -13,7 +13,7 @@ from sigmax import PointCertificate, SettledCertificate
 from sigmax.data import ArraySource
 from sigmax.errors import InvalidInputError, RecordError
 from sigmax.records import Run, RunFolder, format_row, read_run
-from sigmax.report.figures import render, short_names
+from sigmax.report.figures import draw_accuracy, draw_sigmas, render, short_names
 from sigmax.report.grouping import by_steps, initial_sigma, method_of, pairs, read_runs, sections, upper_bound
 from sigmax.report.report import compose_report, write_report
 from sigmax.report.results import accuracy_table, best_table, scope, settings_table
@@ -33,10 +33,11 @@ def make_run(
     fingerprint: str = "net",
     n: int = 500,
     n_wrong: int | None = None,
+    more: dict[str, Any] | None = None,
     **notes: str,
 ) -> Run:
     """A run of made-up answers, all of them right, to inputs 0, 1, … with labels 0, 1, 0, …"""
-    config = {"search": search, "n0": 10, "n": n, "n_wrong": n_wrong, "alpha": 0.01, "seed": 7}
+    config = {"search": search, "n0": 10, "n": n, "n_wrong": n_wrong, "alpha": 0.01, "seed": 7, **(more or {})}
     is_settled = search["kind"] != "FixedSigma"
     with RunFolder(folder, {**config, "fingerprint": fingerprint, "notes": notes}) as run:
         for i, radius in enumerate(radii):
@@ -218,7 +219,7 @@ def test_a_report_on_runs_with_pictures(runs: list[Run], tmp_path: Path) -> None
     text = (out / "report.md").read_text()
     assert "## Further tables\n\nOf the paper." in text
     assert "| k90 | - | toy | AscentSearch(steps=90) | 0.25 | 10 | 500 | 0.01 | 7 | 4 | l2 | settled |" in text
-    assert "4 inputs, n = 500, point and settled certificates" in text
+    assert "4 inputs of toy, n = 500, point and settled certificates" in text
     drawn = {path.stem for path in (out / "figures").glob("*.pdf")}
     assert drawn == {"accuracy", "steps", "sigma", "gain", "runtime", "pictures-k10"}
     (row,) = [row for row in read_csv(out / "tables" / "overview.csv") if row["run"] == "k90"]
@@ -284,3 +285,64 @@ def test_the_figures_are_sized_for_two_columns(runs: list[Run]) -> None:
     figures = compose_report(runs).figures
     assert {figure.figure.get_size_inches()[0] for figure in figures} <= {3.25, 6.75}
     assert set(render(figures[0].figure)) == {"png", "pdf"}
+
+
+def test_runs_on_other_data_are_never_compared(tmp_path: Path) -> None:
+    """The same places and labels, but corrupted images, say."""
+    plain = make_run(tmp_path / "plain", [0.5, 0.4], search=fixed(0.25), more={"data": "clean"})
+    own = make_run(tmp_path / "own", [0.6, 0.5], search=ascent(0.25, 10), more={"data": "corrupted"})
+    assert pairs([plain, own]) == pairs([plain, own], named=plain) == []
+    page = write_report([plain, own], tmp_path / "report").read_text()
+    assert page.count('class="curves"') == 2
+
+
+def test_the_best_of_two_searches_is_neither(tmp_path: Path) -> None:
+    halving = {"kind": "HalvingSearch", "initial": 0.25, "bounds": None}
+    runs = [
+        make_run(tmp_path / "fixed", [0.5, 0.4], search=fixed(0.25), method="cohen"),
+        make_run(tmp_path / "k10", [0.6, 0.1], search=ascent(0.25, 10), method="cohen-ds"),
+        make_run(tmp_path / "halving", [0.1, 0.6], search=halving, method="cohen-ds"),
+    ]
+    (section,) = sections(runs)
+    assert [row[:2] for row in best_table(section, [0.5]).rows] == [
+        ("cohen", "1"),
+        ("cohen-ds, Algorithm 1", "1"),
+        ("cohen-ds, halving", "1"),
+    ]
+    figure = draw_accuracy(section)
+    assert [part.get_suptitle() for part in figure.subfigs] == ["Algorithm 1", "halving"]
+    for part, run in zip(figure.subfigs, runs[1:], strict=True):
+        lines = {line.get_label(): line for line in part.axes[0].get_lines()}
+        assert set(lines) == {"cohen", "cohen-ds"}
+        (end,) = {float(lines["cohen-ds"].get_xdata()[-1])}  # type: ignore[index, arg-type]
+        assert end == pytest.approx(float(run.table.radius.max()), abs=0.01)
+
+
+def test_the_table_of_gains_names_the_baseline_and_its_accuracy(runs: list[Run], tmp_path: Path) -> None:
+    write_report(runs, tmp_path / "report", radii=[0.5])
+    rows = read_csv(tmp_path / "report" / "tables" / "gain.csv")
+    assert {row["baseline"] for row in rows} == {"fixed"}
+    assert {float(row["baseline_accuracy"]) for row in rows} == {float((runs[0].table.radius >= 0.5).mean())}
+
+
+def test_what_decides_radii_is_said_beside_n(tmp_path: Path) -> None:
+    asked = make_run(tmp_path / "asked", [0.5], search=fixed(0.25), more={"radii": [0.25, 0.5]})
+    stopped = make_run(tmp_path / "stopped", [0.5], search=fixed(0.25), more={"tolerance": 0.01, "runner_up": True})
+    assert "n = 500 (at most, asked only at 0.25, 0.5: radii are rounded down to these)" in scope([asked])
+    assert "500 (at most, stopping where going on would gain less than 1 %; with the runner-up bounded)" in scope(
+        [stopped]
+    )
+
+
+def test_sigmas_without_a_baseline_are_not_called_without_gain(tmp_path: Path) -> None:
+    alone = make_run(tmp_path / "alone", [0.5, 0.7], search=ascent(0.25, 10), sigmas=[0.2, 0.3])
+    (axes,) = draw_sigmas([alone], []).axes
+    assert axes.get_legend_handles_labels()[1] == ["no baseline (2)"]
+
+
+def test_a_wide_table_is_shrunk_to_the_line() -> None:
+    wide = ResultTable(name="wide", caption="", header=("a", "b"), rows=(("x" * 90, "y" * 30),))
+    assert r"\resizebox{\linewidth}{!}{%" in to_latex(wide)
+    assert to_latex(wide).count("{") == to_latex(wide).count("}")
+    narrow = ResultTable(name="narrow", caption="", header=("a", "b"), rows=(("x", "y"),))
+    assert "resizebox" not in to_latex(narrow)

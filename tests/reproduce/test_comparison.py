@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sigmax import SigmaSearch
 from sigmax.data import load_source
 from sigmax.records import CertificateTable, Run
 from sigmax.report import paper
@@ -36,7 +37,7 @@ def experiment(tmp_path: Path) -> Experiment:
     return load_experiment(str(write_experiment(tmp_path, EXPERIMENT.replace("[2, 4]", "[100, 900]") + L1)))
 
 
-def record(name: str, norm: int) -> Run:
+def record(name: str, norm: int, search: SigmaSearch) -> Run:
     random = np.random.default_rng(len(name))
     label = random.integers(0, 10, size=200)
     predict = np.where(random.random(200) < 0.8, label, -1)
@@ -54,12 +55,12 @@ def record(name: str, norm: int) -> Run:
         samples=np.full(200, 400),
         norm=norm,
     )
-    return Run(table=table, config={})
+    return Run(table=table, config={"search": search.settings()})
 
 
 def compare(experiment: Experiment, only: Sequence[str] | None = None) -> tuple[dict[str, ResultTable], dict[str, Run]]:
     chosen = [run for run in experiment.certifications if only is None or run.name in only]
-    records = {run.name: record(run.name, run.noise.norm) for run in chosen}
+    records = {run.name: record(run.name, run.noise.norm, run.search) for run in chosen}
     tables = compare_with_paper(
         experiment, [(run, records[run.name]) for run in chosen], data=load_source(experiment.data.name)
     )
@@ -165,3 +166,18 @@ def test_what_is_not_complete_is_left_out(experiment: Experiment) -> None:
     assert set(found) == {"paper-settings", "paper-best-l2"}  # without a fixed run there is no gain
     assert {row[0] for row in found["paper-best-l2"].rows} == {"cohen-ds"}
     assert compare(experiment, [])[0] == {}
+
+
+def test_the_paper_s_macer_is_of_one_training(tmp_path: Path) -> None:
+    """Its appendix has MACER-DS^2 with 1 and with 8 draws; a gain must not take the better of two networks."""
+    text = EXPERIMENT.replace("cohen", "macer").replace("epochs =", 'method = "macer"\nepochs =')
+    found, _ = compare(load_experiment(str(write_experiment(tmp_path, text))))
+    shown = numbers(found["paper-gain-l2"], "macer-ds2 over macer", "0.25", "paper", "Algorithm 1")
+    base = published("per_sigma.tsv", data="cifar10", method="macer", sigma="0.25")
+    at = [
+        published("per_sigma.tsv", data="cifar10", method="macer-ds2", sigma="0.25", samples="8", steps=str(100 * k))
+        for k in range(1, 16)
+    ]
+    expected = {r: max(curve[r] for curve in at if curve) - base[r] for r in base}
+    assert shown == pytest.approx({r: expected[r] for r in shown}, abs=0.0501)
+    assert shown[1.0] == pytest.approx(14.3, abs=0.05)

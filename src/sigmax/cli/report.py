@@ -56,6 +56,10 @@ def report(
     if len(places) > 1:
         raise InvalidInputError(f"expected one run as --baseline, got {len(places)} in {baseline}")
     read = read_runs([*runs, *places])
+    for place in [place for place, run in read.items() if not len(run.table)]:
+        if len(read) > 1 and place not in places:
+            _note(f"{place}: has no certificates yet, left out")
+            del read[place]
     made = compose_report(
         list(read.values()),
         title=title,
@@ -66,7 +70,9 @@ def report(
     opened = made.write(out)
     paired = {pair.run.name: pair.baseline.name for pair in made.pairs}
     for run in made.runs:
-        if is_per_input(run) and run.name not in paired:
+        if places and run.name not in paired and run.name != read[places[0]].name:
+            _note(f"{run.name}: has other inputs than --baseline, not compared")
+        elif is_per_input(run) and run.name not in paired:
             _note(f"{run.name}: no fixed-sigma run of its model, sigma and n to compare with; name one by --baseline")
     if as_json:
         written = {

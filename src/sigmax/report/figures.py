@@ -46,6 +46,7 @@ _LINES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (4, 1.5, 1, 1.5)), "-", (0, (4, 1
 _GREY = "#999999"
 _COLUMN, _PAGE = 3.25, 6.75  # widths of a column and of both, in inches
 _TALL, _LOW = 2.3, 1.9  # heights of wide and of narrow panels
+_LINE = 0.25  # of a title
 _IN_A_ROW = 4
 _IN_A_LEGEND = 5  # methods; more go below the panels, so many in a row
 _BINS = 30
@@ -129,14 +130,17 @@ def draw_accuracy(section: Section) -> Figure:
 @mpl.rc_context(_STYLE)
 def draw_steps(series: Sequence[Sequence[Run]]) -> Figure:
     """Certified accuracy by radius with more and more steps K of the search, a panel for each series."""
-    figure, panels = _panels(len(series))
+    figure, panels = _panels(len(series), taller=_LINE)
     grid = _radius_grid([run.table for runs in series for run in runs])
+    steps = sorted({steps_of(run) for runs in series for run in runs})
+    shades = [_shade(COLOURS[0], strength) for strength in np.linspace(0.3, 1.0, len(steps))]
+    colours = dict(zip(steps, shades, strict=True))
     for axes, runs in zip(panels, series, strict=True):
-        for run, shade in zip(runs, np.linspace(0.3, 1.0, len(runs)), strict=True):
-            label = f"$K$ = {steps_of(run)}, ACR {format_nearest(run_acr(run))}"
-            _draw_curve(axes, grid, [run.table], label=label, color=_shade(COLOURS[0], shade))
-        axes.set_title(_title(runs[0]))
-        axes.legend(loc="upper right")
+        for run in runs:
+            _draw_curve(axes, grid, [run.table], color=colours[steps_of(run)])
+        axes.set_title(f"{_title(runs[0])}\nACR {', '.join(format_nearest(run_acr(run)) for run in runs)}")
+    lines = [Line2D([], [], color=colour, label=f"$K$ = {k:,}") for k, colour in colours.items()]
+    figure.legend(handles=lines, loc="outside lower center", ncols=_IN_A_LEGEND)
     _finish_curves(panels, grid, series[0][0].table.norm)
     return figure
 
@@ -152,12 +156,18 @@ def draw_sigmas(runs: Sequence[Run], pairs: Sequence[Pair]) -> Figure:
         if has_baseline:
             ours, theirs = common_inputs(run.table, baselines[run.name].table)
             sigma, gained = ours.sigma, counted_radii(ours) > counted_radii(theirs)
+        parts = {
+            f"radius gained ({gained.sum():,})": (sigma[gained], COLOURS[0]),
+            f"not gained ({(~gained).sum():,})": (sigma[~gained], "#BBBBBB"),
+        }
+        if not has_baseline:
+            parts = {f"no baseline ({len(sigma):,})": (sigma, COLOURS[5])}
         axes.hist(
-            [sigma[gained], sigma[~gained]],
+            [values for values, _ in parts.values()],
             bins=_bins(sigma).tolist(),
             stacked=True,
-            color=[COLOURS[0], "#BBBBBB"],
-            label=[f"radius gained ({gained.sum():,})", f"not gained ({(~gained).sum():,})"],
+            color=[colour for _, colour in parts.values()],
+            label=list(parts),
             rwidth=0.9,
         )
         if initial := initial_sigma(run):
@@ -167,8 +177,7 @@ def draw_sigmas(runs: Sequence[Run], pairs: Sequence[Pair]) -> Figure:
             )
         axes.set(xlabel=rf"$\sigma^\ast$ {_UNIT}", title=_title(run))
         axes.set_ylim(top=axes.dataLim.ymax / (_BELOW_LEGEND - 0.03))
-        if has_baseline:
-            axes.legend(loc="upper center")
+        axes.legend(loc="upper center")
     panels[0].set_ylabel("inputs")
     return figure
 
@@ -293,9 +302,10 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _panels(count: int) -> tuple[Figure, list[Axes]]:
-    """A figure with so many panels."""
-    figure = _figure(*_size(count))
+def _panels(count: int, *, taller: float = 0.0) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels, taller by so many inches than they mostly are."""
+    width, height = _size(count)
+    figure = _figure(width, height + taller * _shape(count)[0])
     return figure, _split(figure, count)
 
 
@@ -377,7 +387,7 @@ def _norm_symbol(norm: int) -> str:
 
 def _title(run: Run) -> str:
     sigma = initial_sigma(run)
-    return method_of(run) if sigma is None else rf"{method_of(run)}, $\sigma_0 = {sigma:g}$"
+    return method_of(run) if sigma is None else f"{method_of(run)}\n" + rf"$\sigma_0 = {sigma:g}$"
 
 
 def _shade(colour: str, strength: float) -> tuple[float, float, float]:

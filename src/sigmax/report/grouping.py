@@ -210,7 +210,15 @@ def _is_baseline(other: Run, run: Run) -> bool:
     return run.note("model") is not None and run.note("model") == other.note("model")
 
 
+def has_same_data(run: Run, other: Run) -> bool:
+    """Whether both were made from one data set, as far as their records tell."""
+    digests = {run.config.get("data"), other.config.get("data")} - {None}
+    return len(digests) < 2
+
+
 def _is_comparable(run: Run, other: Run) -> bool:
+    if not has_same_data(run, other):
+        return False
     try:
         common_inputs(run.table, other.table)
     except InvalidInputError:

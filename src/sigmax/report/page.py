@@ -22,7 +22,7 @@ from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError
 from sigmax.files import write_atomically
 from sigmax.records import CertificateTable, Run
-from sigmax.report.grouping import Pair, fits, initial_sigma, is_per_input, search_of
+from sigmax.report.grouping import Pair, fits, has_same_data, initial_sigma, is_per_input, search_of
 from sigmax.report.grouping import pairs as find_pairs
 from sigmax.report.metrics import (
     abstentions,
@@ -33,7 +33,7 @@ from sigmax.report.metrics import (
     counted_radii,
     kind_of_answers,
 )
-from sigmax.report.results import describe_samples
+from sigmax.report.results import describe_inputs, describe_samples
 from sigmax.report.tables import ResultTable
 from sigmax.rounding import format_nearest
 
@@ -149,7 +149,7 @@ class _Report:
 
     def _chart(self, norm: int, numbers: list[int]) -> dict[str, Any]:
         tables = [self.runs[number].table for number in numbers]
-        end = 1.05 * max(float(table.radius.max(initial=0.0)) for table in tables)
+        end = 1.05 * max(float(table.radius.max(initial=0.0)) for table in tables) or 1.0
         step = next(s for s in _round_numbers() if s * _POINTS >= 1_000 * end)
         radii = np.arange(0, math.ceil(1_000 * end / step) + 1) * step
         few = common_radii(tables)
@@ -159,7 +159,7 @@ class _Report:
             rows.append(("envelope", "best of these", np.max(shares, axis=0)))
         return {
             "norm": norm,
-            "inputs": len(tables[0]),
+            "title": f"l{norm} radius, {describe_inputs([self.runs[number] for number in numbers])}",
             "runs": numbers,
             "radii": radii.tolist(),
             "counts": [count_certified(table, radii / 1_000).tolist() for table in tables],
@@ -235,6 +235,8 @@ class _Report:
 
 
 def _has_same_inputs(one: Run, other: Run) -> bool:
+    if not has_same_data(one, other):
+        return False
     return np.array_equal(one.table.idx, other.table.idx) and np.array_equal(one.table.label, other.table.label)
 
 

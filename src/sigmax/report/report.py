@@ -50,6 +50,7 @@ from sigmax.report.results import (
 from sigmax.report.tables import ResultTable, to_csv, to_latex, to_markdown
 
 TEXT, PAGE, TITLE = "report.md", "index.html", "Certified robustness"
+SETTINGS = "settings"
 _FORMATS = {"md": to_markdown, "tex": to_latex, "csv": to_csv}
 
 
@@ -94,7 +95,7 @@ class Report:
                 self.runs,
                 out / PAGE,
                 title=self.title,
-                tables=self.tables,
+                tables=[table for table in self.tables if table.name != SETTINGS],  # the page has its own
                 notes=self.notes,
                 source=self.source,
                 pairs=self.pairs,
@@ -158,7 +159,7 @@ def compose_report(
         figures += drawn
     if tables:
         blocks += ["## Further tables", *map(_table_text, tables)]
-    settings = settings_table(runs)
+    settings = settings_table(runs, name=SETTINGS)
     blocks += ["## Settings", _table_text(settings)]
     return Report(
         title=title,
@@ -229,8 +230,8 @@ def _figures(section: Section, found: Sequence[Pair], source: ImageSource | None
         figures.append(
             ResultFigure(
                 name=section.file("sigma"),
-                caption="sigma* over the inputs, with those whose radius grew over the baseline, of the best run of "
-                f"each method and sigma0: {scope(telling)}.",
+                caption="sigma* over the inputs, with those whose radius grew over the baseline where there is one, "
+                f"of the best run of each method and sigma0: {scope(telling)}.",
                 figure=draw_sigmas(telling, shown),
             )
         )

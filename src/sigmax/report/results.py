@@ -177,7 +177,11 @@ def gain_table(section: Section, pairs: Sequence[Pair], radii: Sequence[float]) 
             for pair, comparison in zip(pairs, found, strict=True)
         ),
         records=tuple(
-            {"run": pair.run.name, "baseline": pair.baseline.name, **asdict(at)}
+            {
+                "run": pair.run.name,
+                "baseline": pair.baseline.name,
+                **{f"{key}_accuracy" if key == "baseline" else key: value for key, value in asdict(at).items()},
+            }
             for pair, comparison in zip(pairs, found, strict=True)
             for at in comparison.at
         ),
@@ -205,11 +209,11 @@ def runtime_table(section: Section) -> ResultTable:
     )
 
 
-def settings_table(runs: Sequence[Run]) -> ResultTable:
+def settings_table(runs: Sequence[Run], *, name: str = "settings") -> ResultTable:
     """What every run was made with."""
     header = ("run", "model", "data", "search", "sigma0", "n0", "n", "alpha", "seed", "inputs", "norm", "answers")
     return ResultTable(
-        name="settings",
+        name=name,
         caption=f"The settings of every run ({UNKNOWN}: its record does not say); each has its own inputs, n and kind "
         "of certificate, point or settled.",
         header=header,
@@ -241,19 +245,32 @@ def samples_of(run: Run) -> int | None:
 
 
 def describe_samples(run: Run, unknown: str = UNKNOWN) -> str:
-    """The samples of an input in words: n, and how many there were for a wrong class where that is less."""
-    n, fewer = samples_of(run), run.config.get("n_wrong")
+    """The samples of an input in words: n, and all that made an input have fewer or its radius another."""
+    n, fewer, radii = samples_of(run), run.config.get("n_wrong"), run.config.get("radii")
+    more = [f"{fewer:,} where the selected class is wrong"] if fewer else []
+    if radii:
+        more.append(f"at most, asked only at {', '.join(f'{r:g}' for r in radii)}: radii are rounded down to these")
+    if tolerance := run.config.get("tolerance"):
+        more.append(f"at most, stopping where going on would gain less than {100 * tolerance:g} %")
+    if run.config.get("runner_up"):
+        more.append("with the runner-up bounded")
     said = unknown if n is None else f"{n:,}"
-    return f"{said} ({fewer:,} where the selected class is wrong)" if fewer else said
+    return f"{said} ({'; '.join(more)})" if more else said
+
+
+def describe_inputs(runs: Sequence[Run]) -> str:
+    """How many inputs these runs have, of which data sets."""
+    counts = " or ".join(f"{n:,}" for n in sorted({len(run.table) for run in runs}))
+    names = sorted({said.partition(":")[0] for run in runs if (said := run.note("data"))})
+    return f"{counts} inputs" + (f" of {' and '.join(names)}" if names else "")
 
 
 def scope(runs: Sequence[Run]) -> str:
     """What a caption must say of its runs: how many inputs, which n, which kind of certificate."""
-    inputs = sorted({len(run.table) for run in runs})
     kinds = sorted({kind_of_answers(run.table) for run in runs})
     sampled = sorted(runs, key=lambda run: samples_of(run) or 0)
     ns = " or ".join(dict.fromkeys(describe_samples(run, "not recorded") for run in sampled))
-    return f"{' or '.join(f'{n:,}' for n in inputs)} inputs, n = {ns}, {' and '.join(kinds)} certificates"
+    return f"{describe_inputs(runs)}, n = {ns}, {' and '.join(kinds)} certificates"
 
 
 def format_p(p: float) -> str:

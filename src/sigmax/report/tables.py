@@ -23,6 +23,7 @@ _SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
 }
+_LINE = 100  # characters, with room between columns
 _NUMBER = re.compile(r"<?[-+]?[\d,.]+( [\[(].*)?|-")
 
 
@@ -70,25 +71,27 @@ def _plain(cell: str) -> str:
 
 
 def to_latex(table: ResultTable) -> str:
-    """The table for papers: booktabs, the best in bold."""
+    """The table for papers: booktabs, the best in bold; one that is wide is shrunk to the line."""
     columns = "".join("r" if is_numeric else "l" for is_numeric in table.is_numeric)
     rows = (
         [rf"\textbf{{{_typeset(cell)}}}" if (i, j) in table.best else _typeset(cell) for j, cell in enumerate(row)]
         for i, row in enumerate(table.rows)
     )
+    is_wide = max(sum(map(len, row)) + 2 * len(row) for row in (table.header, *table.rows)) > _LINE
     lines = [
-        r"% needs \usepackage{booktabs}",
+        r"% needs \usepackage{booktabs,graphicx}" if is_wide else r"% needs \usepackage{booktabs}",
         r"\begin{table}[t]",
         r"  \centering",
         rf"  \caption{{{_typeset(table.caption)}}}",
         rf"  \label{{tab:{table.name}}}",
+        *([r"  \resizebox{\linewidth}{!}{%"] if is_wide else []),
         rf"  \begin{{tabular}}{{{columns}}}",
         r"    \toprule",
         "    " + " & ".join(map(_typeset, table.header)) + r" \\",
         r"    \midrule",
         *("    " + " & ".join(row) + r" \\" for row in rows),
         r"    \bottomrule",
-        r"  \end{tabular}",
+        r"  \end{tabular}" + ("}" if is_wide else ""),
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"

@@ -211,8 +211,11 @@ class _Sheet:
         if sigma is None:
             whole = self._published(method)
             return whole.accuracy if whole else None
-        curves = [c.accuracy for c in self._of_paper() if (c.method, c.sigma) == (method, sigma)]
-        return {r: max(curve[r] for curve in curves) for r in curves[0]} if curves else None
+        curves = [c for c in self._of_paper() if (c.method, c.sigma) == (method, sigma)]
+        # Where the appendix has two trainings, its main tables have the one with more draws (MACER-DS^2: 8, not 1).
+        draws = max((c.samples or 0 for c in curves), default=0)
+        chosen = [c.accuracy for c in curves if (c.samples or 0) == draws]
+        return {r: max(curve[r] for curve in chosen) for r in chosen[0]} if chosen else None
 
     def _counterpart(self, run: Certification) -> PublishedCurve | None:
         if run.search_name not in ("fixed", "ascent-paper"):

@@ -174,7 +174,7 @@ function drawCurves(chart) {
   const width = Math.max(260, chart.place.clientWidth), height = Math.min(420, Math.max(260, width * 0.55));
   const to = chart.radii.at(-1);
   const plot = makePlot(width, height,
-    { from: 0, to, unit: 1000, label: `l${chart.norm} radius` }, { from: 0, to: 1, unit: 1, label: "certified accuracy", least: 0.2 });
+    { from: 0, to, unit: 1000, label: `l${chart.norm} radius (input units)` }, { from: 0, to: 1, unit: 1, label: "certified accuracy", least: 0.2 });
   chart.plot = plot;
   for (const line of [...chart.lines].reverse()) {
     const steps = chart.radii.map((radius, i) => {
