@@ -8,7 +8,13 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import beta, binom, binomtest
 
-from sigmax.bounds import clopper_pearson_lower, clopper_pearson_upper, evidence_above, top_class_p_value
+from sigmax.bounds import (
+    check_alpha,
+    clopper_pearson_lower,
+    clopper_pearson_upper,
+    evidence_above,
+    top_class_p_value,
+)
 from sigmax.errors import InvalidInputError
 
 
@@ -90,3 +96,8 @@ def test_p_value_of_the_top_class_is_the_two_sided_binomial_test(a: int, b: int)
 def test_impossible_counts_and_levels_are_refused(k: int, n: int, alpha: float) -> None:
     with pytest.raises(InvalidInputError, match="expected"):
         clopper_pearson_lower(k, n, alpha=alpha)
+
+
+def test_a_failure_probability_whose_shares_would_be_zero_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="at least 1e-300, got alpha=5e-324"):
+        check_alpha(5e-324)

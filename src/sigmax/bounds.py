@@ -60,4 +60,4 @@ def top_class_p_value(top: int, runner_up: int) -> float:
 def check_alpha(alpha: float) -> None:
     """Refuse a failure probability outside (0, 1), and one of which no share could be told from 0."""
     if not 1e-300 <= alpha < 1.0:
-        raise InvalidInputError(f"expected 1e-300 <= alpha < 1, got alpha={alpha}; 0.001 is usual")
+        raise InvalidInputError(f"expected 0 < alpha < 1 and at least 1e-300, got alpha={alpha}; 0.001 is usual")
