@@ -56,6 +56,7 @@ def reproduce(
     `sigmax reproduce paper-cifar10 --plan`
     """
     from sigmax.reproduce import Machine, Reproduction, load_experiment, make_plan, presets
+    from sigmax.reproduce.plan import find_sources
     from sigmax.reproduce.run import check_folder
 
     if experiment == "list":
@@ -73,8 +74,9 @@ def reproduce(
     if out is None:
         out = Path("runs") / asked.name
     if plan:
-        check_folder(asked, out)
-        _show_plan(make_plan(asked, out, machine=machine, only=only), as_json)
+        sources = find_sources(asked)
+        check_folder(asked, out, sources)
+        _show_plan(make_plan(asked, out, machine=machine, only=only, sources=sources), as_json)
         return
     again = f"the same command with --out {out}"
     with resumable(again), Reproduction(asked, out, machine=machine) as work:
@@ -83,7 +85,7 @@ def reproduce(
             _show_plan(steps, as_json)
         is_finished = _work(work, steps, deadline)
         report = work.report()
-        steps = make_plan(asked, out, machine=machine, only=only) if as_json else steps
+        steps = work.plan(only) if as_json else steps
     if as_json:
         content = {"finished": is_finished, "report": str(report) if report else None, "steps": _plain(steps)}
         out_console.print_json(json.dumps(content))

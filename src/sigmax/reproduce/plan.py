@@ -9,12 +9,11 @@ from typing import Literal, final
 
 import numpy as np
 
-from sigmax.data import load_source
-from sigmax.data.source import ImageSource
 from sigmax.errors import DataError, InvalidInputError
 from sigmax.records import TABLE, read_table
 from sigmax.reproduce.experiment import Certification, Experiment, Network
 from sigmax.reproduce.machine import Machine, Speed, measure_speed
+from sigmax.reproduce.sources import Sources, load_sources
 from sigmax.train.run import CHECKPOINT, SUMMARY, read_checkpoint
 
 NETWORKS, RUNS = "networks", "runs"  # folders of an experiment
@@ -65,7 +64,9 @@ _KNOWN = {
 }
 
 
-def make_plan(experiment: Experiment, out: Path, *, machine: Machine, only: str = "*") -> list[Step]:
+def make_plan(
+    experiment: Experiment, out: Path, *, machine: Machine, only: str = "*", sources: Sources | None = None
+) -> list[Step]:
     """Every step in its order: each network, then what is certified with it.
 
     Args:
@@ -73,22 +74,23 @@ def make_plan(experiment: Experiment, out: Path, *, machine: Machine, only: str 
         out: The folder, in which some of it may be done.
         machine: Where it will run.
         only: A pattern: only certifications with such names, and the networks they need.
+        sources: The images, where they are read already; by default as `find_sources` finds them.
     """
     runs = [run for run in experiment.certifications if fnmatchcase(run.name, only)]
     if not runs:
         names = ", ".join(run.name for run in experiment.certifications)
         raise InvalidInputError(f"expected a pattern for some of {names}, got only={only!r}")
-    return _Planner(experiment, out, machine).steps(runs)
+    return _Planner(experiment, out, machine, _size(experiment, sources or find_sources(experiment))).steps(runs)
 
 
 @final
 class _Planner:
     """Looks into the folder, and times what it must."""
 
-    def __init__(self, experiment: Experiment, out: Path, machine: Machine) -> None:
+    def __init__(self, experiment: Experiment, out: Path, machine: Machine, size: DataSize) -> None:
         self.experiment = experiment
         self.out = out
-        self.size = data_size(experiment)
+        self.size = size
         self.inputs = len(experiment.indices(self.size.test))
         # Forward passes and seconds of what was done before, by (architecture, what was done).
         self.past: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
@@ -178,18 +180,25 @@ def _at_pace(past: list[tuple[int, float]], passes: int) -> float:
     return passes * sum(seconds for _, seconds in past) / max(1, sum(done for done, _ in past))
 
 
-def data_size(experiment: Experiment) -> DataSize:
-    """Of the data, where it is here; else what is known of the data set."""
-    name = experiment.data.name
+def find_sources(experiment: Experiment) -> Sources | None:
+    """The images, where they are here; None where they are not and a plan can do without them."""
     try:
-        test = load_source(name, split="test")
-        is_trained = any(network.recipe for network in experiment.networks)
-        train: ImageSource | None = load_source(experiment.train_data, split="train") if is_trained else None
+        return load_sources(experiment)
     except DataError:
-        known = _KNOWN.get(name.partition(":")[0])
-        if known is None:
+        if _kind(experiment) not in _KNOWN:
             raise
-        return known
+        return None
+
+
+def _size(experiment: Experiment, sources: Sources | None) -> DataSize:
+    """Of the data, where it is here; else what is known of the data set."""
+    if sources is None:
+        return _KNOWN[_kind(experiment)]
+    test, train = sources.test, sources.train
     return DataSize(
         train=len(train) if train else 0, test=len(test), shape=tuple(test.shape), classes=len(test.class_names)
     )
+
+
+def _kind(experiment: Experiment) -> str:
+    return experiment.data.name.partition(":")[0]

@@ -12,22 +12,24 @@ from typing import Any, Self, final
 
 from torch import nn
 
-from sigmax.data import load_source
 from sigmax.engine import Tracker, batch_of, certify_source, run_notes
 from sigmax.errors import ModelError, RecordError
 from sigmax.files import lock_folder, write_atomically
 from sigmax.models import BaseClassifier, LoadedModel, ModelCard, load_model
 from sigmax.models.backends import place_model
-from sigmax.records import CONFIG, Run, read_run
+from sigmax.records import CONFIG, TABLE, Run, read_run
 from sigmax.report.report import write_report
 from sigmax.reproduce.comparison import compare_with_paper
 from sigmax.reproduce.experiment import Certification, Experiment, Network
 from sigmax.reproduce.machine import Machine
 from sigmax.reproduce.plan import NETWORKS, RUNS, Step, make_plan
+from sigmax.reproduce.sources import Sources, load_sources
 from sigmax.smoothed import SmoothedClassifier
 from sigmax.train import train
+from sigmax.train.run import CHECKPOINT, read_checkpoint
 
 SETTINGS, COPY, REPORT = "experiment.json", "experiment.toml", "report"
+DATA = "data"  # where the settings have the digests of the images
 _SHOWN = 5  # parts of a long list
 
 
@@ -41,7 +43,7 @@ class Reproduction:
 
     Args:
         experiment: What is asked.
-        out: The folder. One that was begun with other settings is refused; an experiment may grow.
+        out: The folder. One that was begun with other settings or images is refused; an experiment may grow.
         machine: Where it runs.
     """
 
@@ -50,13 +52,12 @@ class Reproduction:
         self.out = out
         self.machine = machine
         # Data that is not here is refused before anything is written.
-        self.source = load_source(experiment.data.name, split="test")
-        is_trained = any(network.recipe for network in experiment.networks)
-        self.examples = load_source(experiment.train_data, split="train") if is_trained else self.source
+        self.sources = load_sources(experiment)
+        self.source = self.sources.test
         self._lock = lock_folder(out)
         self._ready: _Ready | None = None
         try:
-            settings = check_folder(experiment, out)
+            settings = check_folder(experiment, out, self.sources)
             write_atomically(out / SETTINGS, (json.dumps(settings, indent=2) + "\n").encode())
             write_atomically(out / COPY, experiment.text.encode())
         except BaseException:
@@ -73,7 +74,7 @@ class Reproduction:
 
     def plan(self, only: str = "*") -> list[Step]:
         """What is done and what is left; see `make_plan`."""
-        return make_plan(self.experiment, self.out, machine=self.machine, only=only)
+        return make_plan(self.experiment, self.out, machine=self.machine, only=only, sources=self.sources)
 
     def work(self, step: Step, track: Tracker) -> None:
         """Do what is left of a step."""
@@ -122,12 +123,13 @@ class Reproduction:
     def _train(self, step: Step, track: Tracker) -> None:
         network = self.experiment.network(step.name)
         assert network.recipe is not None
+        assert self.sources.train is not None
         start = self._load(self.experiment.network(network.start)).model if network.start else None
         assert start is None or isinstance(start, nn.Module)
         with track(f"training {network.name}", step.total - step.done) as advance:
             train(
                 network.recipe,
-                self.examples,
+                self.sources.train,
                 self.out / NETWORKS / network.name,
                 held_out=self.source,
                 fabric=self.machine.fabric(network.recipe.precision),
@@ -213,21 +215,29 @@ def until(deadline: float, track: Tracker) -> Tracker:
     return limited
 
 
-def check_folder(experiment: Experiment, out: Path) -> dict[str, Any]:
+def check_folder(experiment: Experiment, out: Path, sources: Sources | None) -> dict[str, Any]:
     """The settings of the experiment; refused if the folder was begun with others, with what differs.
 
-    Networks and certifications may be added; none that was there may change or go.
+    Networks and certifications may be added; none that was there may change or go. The images must be the same,
+    wherever they are; without them (None) only the settings are looked at.
     """
     new: dict[str, Any] = json.loads(json.dumps(experiment.settings()))  # as it will be read again
+    digests = sources.digests() if sources else {}
     path = out / SETTINGS
     if not path.exists():
-        return new
+        return {DATA: digests, **new}
     try:
-        old = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        old = dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
         raise RecordError(f"{path}: expected the settings of an experiment, got: {error}") from error
+    before: dict[str, str] = old.pop(DATA, None) or _digests_of_work(experiment, out)
     now, then = _flat({name: new.get(name) for name in old}), _flat(old)
+    places = {"test": ("certify", experiment.data.name), "train": ("train on", experiment.train_data)}
     changed = [
+        f"other images to {use} in {name} (digest {digests[part]}, was {before[part]})"
+        for part, (use, name) in places.items()
+        if part in digests and digests[part] != before.get(part, digests[part])
+    ] + [
         f"{key}={now.get(key)!r} (was {then.get(key)!r})"
         for key in dict.fromkeys([*then, *now])
         if now.get(key) != then.get(key)
@@ -236,7 +246,17 @@ def check_folder(experiment: Experiment, out: Path) -> dict[str, Any]:
         raise RecordError(
             f"expected the experiment that {out} was begun with, got {_few(changed)}; choose another folder"
         )
-    return new
+    return {DATA: before | digests, **new}
+
+
+def _digests_of_work(experiment: Experiment, out: Path) -> dict[str, str]:
+    """Of the images that work in the folder was done with: the settings did not always have them."""
+    folders = (out / RUNS / run.name for run in experiment.certifications)
+    runs = (read_run(folder) for folder in folders if (folder / TABLE).exists())
+    test = next((run.config.get("data") for run in runs if len(run.table)), None)
+    checkpoints = (out / NETWORKS / network.name / CHECKPOINT for network in experiment.networks)
+    train = next((read_checkpoint(path)["data"] for path in checkpoints if path.exists()), None)
+    return {part: digest for part, digest in {"test": test, "train": train}.items() if digest}
 
 
 def _few(parts: list[str]) -> str:

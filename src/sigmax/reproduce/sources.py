@@ -1,0 +1,30 @@
+"""The images of an experiment: those that are certified, and those that networks are trained on."""
+
+from dataclasses import dataclass
+from typing import final
+
+from sigmax.data import ImageSource, load_source
+from sigmax.reproduce.experiment import Experiment
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Both, read once for all that needs them."""
+
+    test: ImageSource
+    train: ImageSource | None  # None: nothing is trained
+
+    def digests(self) -> dict[str, str]:
+        """What tells each from other images."""
+        parts = {"test": self.test, "train": self.train}
+        return {part: source.digest() for part, source in parts.items() if source is not None}
+
+
+def load_sources(experiment: Experiment) -> Sources:
+    """Read what the experiment names."""
+    is_trained = any(network.recipe for network in experiment.networks)
+    return Sources(
+        test=load_source(experiment.data.name, split="test"),
+        train=load_source(experiment.train_data, split="train") if is_trained else None,
+    )
