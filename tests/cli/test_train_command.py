@@ -5,7 +5,7 @@ import pytest
 
 from commands import Run
 from sigmax.cli.train import make_recipe
-from sigmax.train import Recipe
+from sigmax.train import Recipe, presets
 from sigmax.train.presets import PRESETS
 from sigmax.train.run import read_checkpoint
 
@@ -89,6 +89,10 @@ def test_an_unfinished_training_asks_for_resume(run: Run, tmp_path: Path) -> Non
         ("--from nowhere.safetensors", "no such file"),
         ("--from zoo:nothing", "network of the zoo"),
         ("--sigma 0.25 --precision half", "precision"),
+        ("--sigma 0.25 --search-steps 5 --warmup 3", "expected per-input sigma with warmup=3, search_steps=5"),
+        ("--sigma 0.25 --search-samples 2", "expected per-input sigma with search_samples=2"),
+        ("--sigma 0.25 --one-sigma --search-step-size 1", "expected per-input sigma with step_size=1.0"),
+        ("--sigma 0.25 --per-input --warmup 5", "expected warmup < epochs with per_input, got warmup=5, epochs=2"),
         ("--sigma 0.25 --device abacus", "device"),
     ],
 )
@@ -113,6 +117,13 @@ def test_presets_are_listed_and_complete(run: Run) -> None:
                 assert preset.settings.get("per_input", False) == bool(kind)
 
 
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_every_preset_is_a_recipe(name: str) -> None:
+    for sigma in PRESETS[name].sigmas or (0.25,):
+        made = presets.make_recipe(PRESETS[name].data, {"sigma": sigma}, preset=name, inherited={})
+        assert made.per_input == name.endswith("ds2")
+
+
 def recipe_of(preset: str, sigma: float, start: Path | None = None, **given: object) -> Recipe:
     data = PRESETS[preset].data if preset else "cifar10"
     return make_recipe(data, {"sigma": sigma, **given}, None, [], preset or None, str(start) if start else None)[0]
@@ -135,6 +146,12 @@ def test_presets_have_the_settings_of_the_paper() -> None:
     assert (fine.settings["epochs"], fine.settings["warmup"], fine.fine_tunes) == (30, 0, True)
     zetas = [recipe_of("paper-imagenet-smoothadv", sigma).objective for sigma in (0.25, 0.5, 1.0)]
     assert [getattr(objective, "epsilon", None) for objective in zetas] == [0.5, 1.0, 1.0]
+
+
+def test_a_preset_of_per_input_sigma_may_be_told_to_do_without() -> None:
+    recipe = recipe_of("paper-cifar10-cohen-ds2", 0.25, per_input=False)
+    assert (recipe.per_input, recipe.warmup) == (False, 50)  # what is left of the preset says nothing
+    assert recipe_of("paper-cifar10-cohen-ds2", 0.25, warmup=20).warmup == 20
 
 
 def test_another_optimizer_does_not_take_over_the_learning_rate_of_the_default() -> None:

@@ -45,6 +45,8 @@ def test_an_experiment_is_what_its_file_says(tmp_path: Path) -> None:
         ("epochs = 6", 'preset = "paper-cifar10-cohen"', "expected cifar10 for preset paper-cifar10-cohen"),
         ("epochs = 6", 'method = "cohem"', "got method='cohem'"),
         ("epochs = 6", "options = { epsilon = 1 }", "expected an option of cohen (draws=1), got epsilon=1"),
+        ("epochs = 6", "search_samples = 2", "networks.cohen: expected per-input sigma with search_samples=2"),
+        ("epochs = 2", "epochs = 2\nwarmup = 2", "expected warmup < epochs with per_input, got warmup=2, epochs=2"),
         ("epochs = 6", 'model = "zoo:none"', "networks.cohen: expected a network of the zoo"),
         ("sigma = 0.25\nepochs = 6", "epochs = 6", "expected networks.cohen.sigma, a number or several, got none"),
         ("sigma = 0.25\nepochs = 6", "sigma = -1.0", "networks.cohen: expected sigma > 0"),

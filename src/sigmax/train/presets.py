@@ -11,7 +11,7 @@ from sigmax.errors import InvalidInputError
 from sigmax.models import ModelCard
 from sigmax.noise import Uniform
 from sigmax.train.objectives import make_objective
-from sigmax.train.recipe import Recipe
+from sigmax.train.recipe import PER_INPUT, Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +200,12 @@ def make_recipe(
     for needed in ("sigma", "arch"):
         if needed not in settings:
             raise InvalidInputError(f"expected --{needed}, got none; say it, or start --from a network that does")
+    idle = [f"{name}={given[name]}" for name in PER_INPUT if name in given]
+    if idle and not settings.get("per_input"):
+        raise InvalidInputError(
+            f"expected per-input sigma with {', '.join(idle)}, got one sigma for all; "
+            "add --per-input (in a file: per_input = true), or leave these out"
+        )
     method = method or (chosen.method if chosen else "cohen")
     merged: dict[str, Any] = {}
     if chosen and method == chosen.method:

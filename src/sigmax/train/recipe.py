@@ -13,6 +13,7 @@ from sigmax.train.optimizers import OPTIMIZERS, Optimizer
 from sigmax.train.schedule import SCHEDULES, Schedule
 
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
+PER_INPUT = ("warmup", "search_steps", "search_samples", "step_size")  # settings that only `per_input` looks at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,11 @@ class Recipe:
                 raise InvalidInputError(f"expected {name} to be {' or '.join(known)}, got {getattr(self, name)!r}")
         if self.clip is not None and not self.clip > 0:
             raise InvalidInputError(f"expected clip > 0, got clip={self.clip}")
+        if self.per_input and self.warmup >= self.epochs:
+            raise InvalidInputError(
+                f"expected warmup < epochs with per_input, got warmup={self.warmup}, epochs={self.epochs}: "
+                "no epoch would be left in which examples have their own sigma; lower warmup"
+            )
 
     @property
     def noise(self) -> SmoothingDistribution:
@@ -116,7 +122,7 @@ class Recipe:
     @property
     def passes(self) -> int:
         """Forward passes per example over all epochs, a backward pass counting as two: for planning."""
-        visits = max(0, self.epochs - self.warmup) if self.per_input else 0
+        visits = self.epochs - self.warmup if self.per_input else 0
         return self.epochs * self.objective.passes + 3 * visits * self.search_steps * self.search_samples
 
     def as_dict(self) -> dict[str, Any]:
