@@ -89,6 +89,7 @@ def test_an_unfinished_training_asks_for_resume(run: Run, tmp_path: Path) -> Non
         ("--from nowhere.safetensors", "no such file"),
         ("--from zoo:nothing", "network of the zoo"),
         ("--sigma 0.25 --precision half", "precision"),
+        ("--sigma 0.25 -o draws=2.5", "expected draws to be a whole number, got draws=2.5"),
         ("--sigma 0.25 --search-steps 5 --warmup 3", "expected per-input sigma with warmup=3, search_steps=5"),
         ("--sigma 0.25 --search-samples 2", "expected per-input sigma with search_samples=2"),
         ("--sigma 0.25 --one-sigma --search-step-size 1", "expected per-input sigma with step_size=1.0"),

@@ -284,7 +284,8 @@ def test_every_example_has_its_own_sigma(name: str) -> None:
     [
         ("cohem", {}, "cohen, consistency, macer, smoothadv"),
         ("macer", {"lamda": "3"}, "draws=64, strength=12.0, hinge=8.0, sharpness=16.0"),
-        ("macer", {"draws": "many"}, "expected draws to be int"),
+        ("macer", {"draws": "many"}, "expected draws to be a whole number"),
+        ("macer", {"hinge": "far"}, "expected hinge to be a number"),
         ("cohen", {"draws": "0"}, "draws >= 1"),
         ("smoothadv", {"attack": "fgsm"}, "pgd or ddn"),
         ("macer", {"hinge": "nan"}, "hinge >= 0"),

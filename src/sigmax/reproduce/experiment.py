@@ -19,7 +19,7 @@ from sigmax.train.presets import decided_by, make_recipe
 from sigmax.train.run import method_name
 
 _FOLDER = Path(__file__).parent / "presets"
-_STEPPED = ("ascent", "ascent-paper", "grid")  # searches that K says something to
+_STEPPED = ("ascent", "ascent-paper", "grid")  # searches that K and n say something to
 _INHERITED = ("arch", "normalize", "sigma", "norm")  # what a network of the file hands down to its fine-tuning
 
 PaperTable = Literal["best", "gain", "per-sigma"]
@@ -294,8 +294,11 @@ def _certifications(
     values = read_values(hints_of(_Certify) | hints_of(Budget), table, where)
     budget = Budget(**sampling | {name: values.pop(name) for name in hints_of(Budget) if name in values})
     block = read_table(_Certify, {name: table[name] for name in values}, where)
-    if "steps" in values and block.search not in _STEPPED:
-        raise InvalidInputError(f"expected {where}.steps only for {', '.join(_STEPPED)}, got search={block.search!r}")
+    for name in ("steps", "samples"):
+        if name in values and block.search not in _STEPPED:
+            raise InvalidInputError(
+                f"expected {where}.{name} only for {', '.join(_STEPPED)}, got search={block.search!r}"
+            )
     chosen = []
     for pattern in block.networks:
         found = [n for n in networks.values() if any(fnmatchcase(name, pattern) for name in (n.name, n.family))]

@@ -42,9 +42,10 @@ def make_objective(method: str, options: dict[str, Any] | None = None) -> Object
             shown = ", ".join(f"{option}={default}" for option, default in known.items())
             raise InvalidInputError(f"expected an option of {method} ({shown}), got {name}={value}")
         try:
-            values[name] = hints[name](value) if hints[name] in (int, float) else value
-        except ValueError:
-            raise InvalidInputError(f"expected {name} to be {hints[name].__name__}, got {name}={value}") from None
+            values[name] = _number(hints[name], value) if hints[name] in (int, float) else value
+        except (TypeError, ValueError, OverflowError):
+            kind_name = "a whole number" if hints[name] is int else "a number"
+            raise InvalidInputError(f"expected {name} to be {kind_name}, got {name}={value}") from None
     made = kind(**values)
     if made.draws < 1:
         raise InvalidInputError(f"expected draws >= 1, got draws={made.draws}")
@@ -59,6 +60,13 @@ def method_spec(objective: Objective) -> str:
     kind = type(objective)
     is_own = objectives().get(objective.name) is not kind
     return f"{kind.__module__}:{kind.__qualname__}" if is_own else objective.name
+
+
+def _number(kind: type[int] | type[float], value: Any) -> int | float:
+    """The number that a text or another number says; `int` alone would cut 2.5 to 2 and take true for 1."""
+    if isinstance(value, bool) or (kind is int and isinstance(value, float) and not value.is_integer()):
+        raise ValueError
+    return kind(value)
 
 
 def _own_objective(spec: str) -> type[Objective]:
