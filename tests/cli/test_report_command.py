@@ -55,6 +55,7 @@ def test_bad_input_is_one_line_and_writes_nothing(run: Run, digits_model: Path, 
         ((log, "--radii", "near"), "expected --radii like"),
         ((log, "--data", "digits"), "expected the data set of the runs"),
         ((log, "--data", "nonsense"), "expected one of digits"),
+        ((log, "--data", f"cifar10:{tmp_path}"), "let sigmax certify, train or reproduce fetch it with --download"),
         ((log, "--baseline", tmp_path / "logs"), "expected one run as --baseline, got 2"),
     ]
     for arguments, message in cases:

@@ -149,7 +149,9 @@ def test_a_missing_batch_is_named(tmp_path: Path) -> None:
 
 def test_without_data_the_user_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SIGMAX_DATA", str(tmp_path))
-    with pytest.raises(DataError, match=r"official archive there, use cifar10:DIR, or allow --download") as caught:
+    with pytest.raises(
+        DataError, match=r"official archive there, use cifar10:DIR, or let sigmax .* with --download"
+    ) as caught:
         load_source("cifar10")
     assert str(tmp_path) in str(caught.value)
 
@@ -191,7 +193,7 @@ def test_a_missing_set_is_fetched_only_when_allowed(
 ) -> None:
     publish(site, monkeypatch, BATCHES)
     root = tmp_path / "data"
-    with pytest.raises(DataError, match="allow --download"):
+    with pytest.raises(DataError, match="fetch it with --download"):
         load_source(f"cifar10:{root}")
     check(load_source(f"cifar10:{root}", split="test", download=True), "test")
     (site / "cifar.tar.gz").unlink()
@@ -240,7 +242,7 @@ def test_half_an_archive_is_never_used(
     root = tmp_path / "data"
     with pytest.raises(DataError, match="expected the official archive"):
         load_source(f"cifar10:{root}", download=True)
-    with pytest.raises(DataError, match="allow --download"):
+    with pytest.raises(DataError, match="fetch it with --download"):
         load_source(f"cifar10:{root}")
     publish(site, monkeypatch, BATCHES)
     check(load_source(f"cifar10:{root}", split="train", download=True), "train")

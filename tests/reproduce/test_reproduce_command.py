@@ -8,6 +8,7 @@ import pytest
 
 from commands import Run
 from sigmax.cli.reproduce import UNFINISHED
+from sigmax.data import cifar10
 from sigmax.records import read_run
 from small_experiment import EXPERIMENT, RUNS, tables, write_experiment
 
@@ -120,6 +121,21 @@ def test_presets_can_be_listed_and_copied(run: Run, tmp_path: Path) -> None:
     assert code == 0
     (tmp_path / "mine.toml").write_text(said)
     assert run("reproduce", tmp_path / "mine.toml", "--plan", "--json", "--out", tmp_path)[0] == 0
+
+
+def test_missing_data_is_fetched_only_for_work_and_when_allowed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[Path] = []
+    monkeypatch.setattr(cifar10, "_fetch", fetched.append)
+    command = ("reproduce", "cifar10-cpu", "--data", f"cifar10:{tmp_path}", "--out", tmp_path / "run")
+    code, _, log = run(*command)
+    assert (code, fetched) == (2, [])
+    assert "or let sigmax certify, train or reproduce fetch it with --download" in log
+    assert run(*command, "--only", "cohen-0.25-fixed", "--plan", "--download")[0] == 0
+    assert fetched == []
+    assert run(*command, "--download")[0] == 2  # what was fetched here is nothing
+    assert fetched == [tmp_path]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from sigmax.cli.options import (
     BackendOption,
     BatchOption,
     DeviceOption,
+    DownloadOption,
     JsonOption,
     ModelArgument,
     NormalizeOption,
@@ -94,7 +95,7 @@ def certify(
     batch: BatchOption = None,
     backend: BackendOption = Backend.EAGER,
     device: DeviceOption = None,
-    download: Annotated[bool, typer.Option("--download", help="Allow fetching a missing data set.")] = False,
+    download: DownloadOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Certify a data set: the class of each input and a radius within which nothing changes it.

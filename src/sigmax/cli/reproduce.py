@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from sigmax.cli.console import log_console, out_console, print_whole, resumable, say, track
-from sigmax.cli.options import Backend, BackendOption, BatchOption, DeviceOption, JsonOption
+from sigmax.cli.options import Backend, BackendOption, BatchOption, DeviceOption, DownloadOption, JsonOption
 from sigmax.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def reproduce(
     train_data: Annotated[
         str | None, typer.Option(help="As above, for the images to train on.", show_default=False)
     ] = None,
+    download: DownloadOption = False,
     device: DeviceOption = None,
     backend: BackendOption = Backend.EAGER,
     batch: BatchOption = None,
@@ -79,7 +80,7 @@ def reproduce(
         _show_plan(make_plan(asked, out, machine=machine, only=only, sources=sources), as_json)
         return
     again = f"the same command with --out {out}"
-    with resumable(again), Reproduction(asked, out, machine=machine) as work:
+    with resumable(again), Reproduction(asked, out, machine=machine, download=download) as work:
         steps = work.plan(only)
         if not as_json:
             _show_plan(steps, as_json)

@@ -13,7 +13,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sigmax.cli.console import check_interrupt, log_console, out_console, resumable, say
-from sigmax.cli.options import JsonOption, Norm
+from sigmax.cli.options import DownloadOption, JsonOption, Norm
 from sigmax.errors import InvalidInputError
 from sigmax.rounding import format_nearest
 
@@ -74,7 +74,7 @@ def train(
     devices: Annotated[
         int | None, typer.Option(help="Devices of this machine; torchrun says it for itself.", show_default="all")
     ] = None,
-    download: Annotated[bool, typer.Option("--download", help="Allow fetching a missing data set.")] = False,
+    download: DownloadOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train a network that certifies well, with one sigma or with its own sigma for each example.

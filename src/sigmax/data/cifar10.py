@@ -32,7 +32,8 @@ def cifar10(root: Path, split: str, *, download: bool) -> ArraySource:
     if folder is None:
         raise DataError(
             f"cifar10: expected {_BINARY} or {_PYTHON} in {root}, got neither; "
-            "unpack the official archive there, use cifar10:DIR, or allow --download"
+            "unpack the official archive there, use cifar10:DIR, "
+            "or let sigmax certify, train or reproduce fetch it with --download"
         )
     binary = (folder / "test_batch.bin").is_file()
     parts = [

@@ -45,14 +45,15 @@ class Reproduction:
         experiment: What is asked.
         out: The folder. One that was begun with other settings or images is refused; an experiment may grow.
         machine: Where it runs.
+        download: Allow fetching a missing data set.
     """
 
-    def __init__(self, experiment: Experiment, out: Path, *, machine: Machine) -> None:
+    def __init__(self, experiment: Experiment, out: Path, *, machine: Machine, download: bool = False) -> None:
         self.experiment = experiment
         self.out = out
         self.machine = machine
         # Data that is not here is refused before anything is written.
-        self.sources = load_sources(experiment)
+        self.sources = load_sources(experiment, download=download)
         self.source = self.sources.test
         self._lock = lock_folder(out)
         self._ready: _Ready | None = None

@@ -21,10 +21,10 @@ class Sources:
         return {part: source.digest() for part, source in parts.items() if source is not None}
 
 
-def load_sources(experiment: Experiment) -> Sources:
-    """Read what the experiment names."""
+def load_sources(experiment: Experiment, *, download: bool = False) -> Sources:
+    """Read what the experiment names; fetch it when allowed."""
     is_trained = any(network.recipe for network in experiment.networks)
     return Sources(
-        test=load_source(experiment.data.name, split="test"),
-        train=load_source(experiment.train_data, split="train") if is_trained else None,
+        test=load_source(experiment.data.name, split="test", download=download),
+        train=load_source(experiment.train_data, split="train", download=download) if is_trained else None,
     )
