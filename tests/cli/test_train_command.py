@@ -106,9 +106,10 @@ def test_mistakes_are_one_line_and_leave_nothing(run: Run, tmp_path: Path, flags
 
 
 def test_presets_are_listed_and_complete(run: Run) -> None:
-    code, said, _ = run("train", "cifar10", "--preset", "list")
-    assert code == 0
-    assert all(name in said for name in PRESETS)
+    for words in ((), ("cifar10",)):
+        code, said, _ = run("train", *words, "--preset", "list")
+        assert code == 0
+        assert all(name in said for name in PRESETS)
     for data in ("cifar10", "imagenet"):
         for method in ("cohen", "smoothadv", "macer") if data == "cifar10" else ("cohen", "smoothadv"):
             for kind in ("", "-ds2"):

@@ -26,6 +26,18 @@ if TYPE_CHECKING:
 _WINDOW = 50
 
 
+def _list_presets(preset: str | None) -> str | None:
+    """Show the presets where that is what is asked: it needs no data."""
+    if preset != "list":
+        return preset
+    from sigmax.train.presets import PRESETS
+
+    for name, entry in PRESETS.items():
+        sigmas = f" ({', '.join(f'{sigma:g}' for sigma in entry.sigmas)})" if entry.sigmas else ""
+        say(f"{name:30} {entry.says}{sigmas}")
+    raise typer.Exit
+
+
 def train(
     data: Annotated[
         str, typer.Argument(help="digits, mnist[:DIR], fashion-mnist[:DIR], cifar10[:DIR], imagenet:DIR, folder:DIR, …")
@@ -41,7 +53,10 @@ def train(
         list[str] | None,
         typer.Option("--option", "-o", help="NAME=VALUE, an option of the method, such as epsilon=0.5; repeatable."),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="Settings by name; `--preset list` shows them.")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Settings by name; `--preset list` shows them.", callback=_list_presets, is_eager=True),
+    ] = None,
     per_input: Annotated[
         bool | None,
         typer.Option("--per-input/--one-sigma", help="Each example keeps its own sigma (Algorithm 2, DS^2)."),
@@ -146,11 +161,6 @@ def make_recipe(
     from sigmax.train.presets import PRESETS, decided_by
     from sigmax.train.presets import make_recipe as make
 
-    if preset == "list":
-        for name, entry in PRESETS.items():
-            sigmas = f" ({', '.join(f'{sigma:g}' for sigma in entry.sigmas)})" if entry.sigmas else ""
-            say(f"{name:30} {entry.says}{sigmas}")
-        raise typer.Exit
     network = inherited = None
     if start is not None:
         loaded = load_model(start, arch=given.get("arch"), normalize=given.get("normalize"))
