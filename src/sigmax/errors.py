@@ -3,6 +3,9 @@
 Every message has the shape `expected <rule>, got <name>=<value>; <what to do>`.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class SigmaxError(Exception):
     """Base of all errors that sigmax raises on purpose."""
@@ -30,6 +33,12 @@ class MemoryRefusedError(SigmaxError):
 
 class TrainingError(SigmaxError):
     """A training cannot go on, or must not be continued as asked."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the known one that is spelt most alike; nothing if none is."""
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def one_line(error: Exception) -> str:

@@ -84,6 +84,10 @@ def test_an_unfinished_training_asks_for_resume(run: Run, tmp_path: Path) -> Non
         ("--sigma 0.25 -o epsilon=1", "expected an option of cohen (draws=1)"),
         ("--sigma 0.25 --preset paper-cifar10-cohen", "expected cifar10 for preset"),
         ("--sigma 0.25 --preset nothing", "paper-cifar10-cohen"),
+        (
+            "--sigma 0.25 --preset paper-cifar10-choen",
+            "got preset='paper-cifar10-choen'; did you mean paper-cifar10-cohen?",
+        ),
         ("--sigma -1", "sigma > 0"),
         ("--sigma 0.25 --arch nothing", "arch"),
         ("--from nowhere.safetensors", "no such file"),

@@ -30,13 +30,19 @@ def test_an_experiment_is_what_its_file_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("skip = 25", "skipp = 25", "expected data to have only name, train, skip, max, got skipp=25"),
+        (
+            "skip = 25",
+            "skipp = 25",
+            "expected data to have only name, train, skip, max, got skipp=25; did you mean skip?",
+        ),
         ("skip = 25", "skip = 0", "expected data.skip >= 1"),
         ("skip = 25", 'skip = "25"', "expected data.skip to be a whole number, got '25'"),
         ("skip = 25", "skip = true", "expected data.skip to be a whole number, got True"),
         ('name = "digits"', "", "expected data.name, got none"),
         ("n = 400", "n = 400.5", "expected sampling.n to be a whole number, got 400.5"),
         ("n = 400", "m = 400", "expected sampling to have only n0, n, alpha"),
+        ("epochs = 6", "search_step = 6", "got search_step=6; did you mean search_steps?"),
+        ("epochs = 6", 'preset = "paper-cifar-cohen"', "did you mean paper-cifar10-cohen?"),
         ("n = 400", "alpha = 2", "expected 0 < alpha < 1"),
         ("epochs = 6", "epoch = 6", "networks.cohen to have only sigma, method, preset, from"),
         ("epochs = 6", 'epochs = "six"', "expected networks.cohen.epochs to be a whole number, got 'six'"),
@@ -80,6 +86,13 @@ def test_mistakes_are_named(tmp_path: Path, old: str, new: str, says: str) -> No
 def test_an_unknown_name_shows_the_presets() -> None:
     with pytest.raises(SigmaxError, match="paper-cifar10"):
         load_experiment("nothing")
+
+
+@pytest.mark.parametrize(("spec", "hint"), [("digts", "; did you mean digits?"), ("nothing", "directory: 'nothing'")])
+def test_a_typo_is_met_with_the_preset_that_was_meant(spec: str, hint: str) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        load_experiment(spec)
+    assert str(refusal.value).endswith(hint)
 
 
 def test_two_certifications_may_differ_by_a_label(tmp_path: Path) -> None:

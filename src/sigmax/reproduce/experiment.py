@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 from sigmax.engine import paper_method
-from sigmax.errors import InvalidInputError, ModelError
+from sigmax.errors import InvalidInputError, ModelError, did_you_mean
 from sigmax.models import load_model
 from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
 from sigmax.reproduce.settings import hints_of, read_table, read_values
@@ -154,7 +154,10 @@ def load_experiment(spec: str, *, data: str | None = None, train_data: str | Non
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"expected a file or one of {', '.join(presets())}, got {spec!r}: {error}") from error
+        hint = did_you_mean(spec, presets())
+        raise InvalidInputError(
+            f"expected a file or one of {', '.join(presets())}, got {spec!r}: {error}{hint}"
+        ) from error
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -5,7 +5,7 @@ from dataclasses import MISSING, fields
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from sigmax.errors import InvalidInputError
+from sigmax.errors import InvalidInputError, did_you_mean
 
 T = TypeVar("T")
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", dict: "a table"}
@@ -26,7 +26,9 @@ def read_values(hints: Mapping[str, Any], table: Any, where: str) -> dict[str, A
         raise InvalidInputError(f"expected {where} to be a table, got {table!r}")
     for key in table:
         if key not in hints:
-            raise InvalidInputError(f"expected {where} to have only {', '.join(hints)}, got {key}={table[key]!r}")
+            raise InvalidInputError(
+                f"expected {where} to have only {', '.join(hints)}, got {key}={table[key]!r}{did_you_mean(key, hints)}"
+            )
     return {key: _read(hints[key], value, f"{where}.{key}") for key, value in table.items()}
 
 

@@ -7,7 +7,7 @@ What the paper leaves open follows the field: stochastic gradient descent with m
 from dataclasses import dataclass, field
 from typing import Any
 
-from sigmax.errors import InvalidInputError
+from sigmax.errors import InvalidInputError, did_you_mean
 from sigmax.models import ModelCard
 from sigmax.noise import Uniform
 from sigmax.train.objectives import make_objective
@@ -162,7 +162,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 def find_preset(name: str, data: str) -> Preset:
     """The preset of this name, for this data set."""
     if name not in PRESETS:
-        raise InvalidInputError(f"expected a preset among {', '.join(PRESETS)}, got preset={name!r}")
+        raise InvalidInputError(
+            f"expected a preset among {', '.join(PRESETS)}, got preset={name!r}{did_you_mean(name, PRESETS)}"
+        )
     preset = PRESETS[name]
     if preset.data != data:
         raise InvalidInputError(f"expected {preset.data} for preset {name}, got data={data!r}")
