@@ -109,6 +109,14 @@ def test_mistakes_are_one_line_and_leave_nothing(run: Run, tmp_path: Path, flags
     assert not (tmp_path / "run").exists()
 
 
+def test_the_name_of_the_data_is_looked_at_first(run: Run, tmp_path: Path) -> None:
+    for flags in ((), ("--from", tmp_path / "nowhere.safetensors")):
+        code, _, log = run("train", "nodata", "--sigma", 0.25, *flags, "--out", tmp_path / "run")
+        assert code == 2
+        assert "expected one of digits" in log
+        assert "got data='nodata'" in log
+
+
 def test_presets_are_listed_and_complete(run: Run) -> None:
     for words in ((), ("cifar10",)):
         code, said, _ = run("train", *words, "--preset", "list")

@@ -13,7 +13,16 @@ def test_an_unknown_data_set_is_told_what_there_is(spec: str) -> None:
         load_source(spec)
     for name in ("digits", "mnist", "fashion-mnist", "cifar10", "imagenet:DIR", "folder:DIR", "arrays:FILE.npz"):
         assert name in str(caught.value)
-    assert repr(spec) in str(caught.value)
+    assert f"got data={spec!r}" in str(caught.value)
+    assert "did you mean imagenet?" not in str(caught.value)  # the name is right, its place is missing
+
+
+@pytest.mark.parametrize(
+    ("spec", "meant"), [("dgits", "digits"), ("cifar-10:here", "cifar10"), ("imagnet", "imagenet")]
+)
+def test_a_misspelt_data_set_is_met_with_what_was_meant(spec: str, meant: str) -> None:
+    with pytest.raises(DataError, match=f"; did you mean {meant}\\?$"):
+        load_source(spec)
 
 
 def test_named_sets_are_looked_for_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

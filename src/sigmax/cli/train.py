@@ -103,7 +103,7 @@ def train(
 
     `torchrun --nproc-per-node 8 -m sigmax train imagenet:DIR --preset paper-imagenet-cohen …`
     """
-    from sigmax.data import load_source
+    from sigmax.data import check_spelling, load_source
     from sigmax.train import train as run
     from sigmax.train.run import method_name
 
@@ -130,6 +130,7 @@ def train(
         "precision": precision,
     }
     settings = {name: value for name, value in given.items() if value is not None}
+    check_spelling(data)  # a recipe without its data set would miss other things first
     recipe, network = make_recipe(data, settings, method, option or [], preset, start)
     if out is None:
         out = Path("runs") / f"{data.partition(':')[0]}-{method_name(recipe)}-{recipe.sigma:g}"

@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Literal
 
 from sigmax.data.source import ArraySource, ImageSource
-from sigmax.errors import DataError
+from sigmax.errors import DataError, did_you_mean
 from sigmax.files import cache_folder
 
-__all__ = ["ArraySource", "ImageSource", "Split", "data_folder", "load_source"]
+__all__ = ["ArraySource", "ImageSource", "Split", "check_spelling", "data_folder", "load_source"]
 
 Split = Literal["train", "test"]
 SPELLINGS = "digits, mnist[:DIR], fashion-mnist[:DIR], cifar10[:DIR], imagenet:DIR, folder:DIR, arrays:FILE.npz"
+_ALONE = ("digits", "mnist", "fashion-mnist", "cifar10")  # names that need no place
+_PLACED = ("mnist", "fashion-mnist", "cifar10", "imagenet", "folder", "arrays")  # names that take one
 
 
 def data_folder() -> Path:
@@ -21,14 +23,24 @@ def data_folder() -> Path:
     return cache_folder()
 
 
+def check_spelling(spec: str) -> None:
+    """Refuse what names no data set; whether it is here, only reading it can tell."""
+    name, _, place = spec.partition(":")
+    if name not in (_PLACED if place else _ALONE):
+        known = dict.fromkeys((*_ALONE, *_PLACED))
+        hint = "" if name in known else did_you_mean(name, known)
+        raise DataError(f"expected one of {SPELLINGS}, got data={spec!r}{hint}")
+
+
 def load_source(spec: str, *, split: Split = "test", download: bool = False) -> ImageSource:
     """The data set that `spec` names; see `SPELLINGS` for what there is.
 
     The named sets have two splits; a folder or file of the user's own is taken whole.
     """
+    check_spelling(spec)
     name, _, place = spec.partition(":")
     path = Path(place).expanduser()  # no shell expands the ~ of `folder:~/images`
-    if name == "digits" and not place:
+    if name == "digits":
         from sigmax.data.digits import digits
 
         return digits(split)
@@ -40,16 +52,14 @@ def load_source(spec: str, *, split: Split = "test", download: bool = False) -> 
         from sigmax.data.cifar10 import cifar10
 
         return cifar10(path if place else data_folder(), split, download=download)
-    if name == "imagenet" and place:
+    if name == "imagenet":
         from sigmax.data.folder import FolderSource
 
         return FolderSource(spec, path, resize=256, crop=224, channels=3)
-    if name == "folder" and place:
+    if name == "folder":
         from sigmax.data.folder import FolderSource
 
         return FolderSource(spec, path)
-    if name == "arrays" and place:
-        from sigmax.data.arrays import arrays
+    from sigmax.data.arrays import arrays
 
-        return arrays(path)
-    raise DataError(f"expected one of {SPELLINGS}, got data={spec!r}")
+    return arrays(path)

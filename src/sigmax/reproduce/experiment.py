@@ -6,8 +6,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, final
 
+from sigmax.data import check_spelling
 from sigmax.engine import paper_method
-from sigmax.errors import InvalidInputError, ModelError, did_you_mean
+from sigmax.errors import DataError, InvalidInputError, ModelError, did_you_mean
 from sigmax.models import load_model
 from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
 from sigmax.reproduce.settings import hints_of, read_table, read_values
@@ -168,7 +169,7 @@ def load_experiment(spec: str, *, data: str | None = None, train_data: str | Non
         content.setdefault("data", {})["train"] = train_data
     try:
         return _experiment(path.stem, text, content)
-    except InvalidInputError as error:
+    except (InvalidInputError, DataError) as error:
         raise InvalidInputError(f"{spec}: {error}") from error
 
 
@@ -194,6 +195,8 @@ class _Certify:
 def _experiment(name: str, text: str, content: dict[str, Any]) -> Experiment:
     file = read_table(_File, content, "the file")
     data = read_table(Data, file.data, "data")
+    for spec in (data.name, data.train or data.name):
+        check_spelling(spec)
     sampling = read_values(hints_of(Budget), file.sampling, "sampling")
     networks: dict[str, Network] = {}
     for family, table in file.networks.items():
