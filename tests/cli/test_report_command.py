@@ -42,6 +42,15 @@ def test_report_on_a_run_of_digits_shows_the_images_it_names(run: Run, digits_mo
     assert 0 <= summary["at_bound"] <= 12
 
 
+def test_a_radius_asked_for_twice_is_shown_once(run: Run, tmp_path: Path) -> None:
+    log = tmp_path / "log.tsv"
+    log.write_text("idx\tlabel\tpredict\tradius\n0\t1\t1\t0.5\n")
+    code, out, _ = run("show", log, "--radii", "0.5,0,0.50,0", "--json")
+    assert code == 0
+    (summary,) = json.loads(out)
+    assert (summary["radii"], summary["accuracy"]) == ([0.5, 0.0], [1.0, 1.0])
+
+
 def test_bad_input_is_one_line_and_writes_nothing(run: Run, digits_model: Path, tmp_path: Path) -> None:
     log = tmp_path / "log.tsv"
     log.write_text("idx\tlabel\tpredict\tradius\n0\t1\t1\t0.5\n")
@@ -53,6 +62,9 @@ def test_bad_input_is_one_line_and_writes_nothing(run: Run, digits_model: Path, 
         ((tmp_path / "missing",), "expected a certificate table"),
         ((tmp_path / "nothing",), "without any"),
         ((log, "--radii", "near"), "expected --radii like"),
+        ((log, "--radii", "0,nan"), "expected --radii to have radii >= 0 and finite, got nan"),
+        ((log, "--radii", "inf"), "expected --radii to have radii >= 0 and finite, got inf"),
+        ((log, "--radii", "-1,0.5"), "expected --radii to have radii >= 0 and finite, got -1"),
         ((log, "--data", "digits"), "expected the data set of the runs"),
         ((log, "--data", "nonsense"), "expected one of digits"),
         ((log, "--data", f"cifar10:{tmp_path}"), "let sigmax certify, train or reproduce fetch it with --download"),

@@ -200,11 +200,15 @@ def make_smoothed(
 
 
 def parse_radii(option: str, text: str) -> list[float]:
-    """Numbers between commas."""
+    """Numbers between commas, each once."""
     try:
-        return [float(radius) for radius in text.split(",")]
+        radii = [float(radius) for radius in text.split(",")]
     except ValueError:
         raise InvalidInputError(f"expected {option} like 0,0.25,0.5, got {text!r}") from None
+    for radius in radii:
+        if not 0 <= radius < float("inf"):
+            raise InvalidInputError(f"expected {option} to have radii >= 0 and finite, got {radius:g}")
+    return list(dict.fromkeys(radii))
 
 
 def _accelerated(
