@@ -75,7 +75,7 @@ def test_per_input_sigma_on_a_half_space_keeps_the_promise(search: SigmaSearch) 
     )
     misses = sum(c.radius > float(d) for c, d in zip(certificates, distance, strict=True))
     assert misses <= misses_allowed(repeats)
-    if not isinstance(search, FixedSigma):
+    if isinstance(search, AscentSearch | HalvingSearch):  # the grid has few sigmas, and judges them by softmax
         assert len({c.sigma for c in certificates}) > repeats / 10
         assert sum(c.radius for c in certificates) / float(distance.sum()) > 0.85
 

@@ -12,7 +12,9 @@ from sigmax.errors import InvalidInputError, ModelError
 
 Outputs = Literal["logits", "probabilities"]
 # What torch notes on a module without changing what it computes, and where it keeps what the state dict has.
-_MARKS = {"_is_torch_compile", *(name for name, value in vars(nn.Module()).items() if isinstance(value, dict))}
+_MARKS = {"_is_torch_compile", "_compile_kwargs"} | {
+    name for name, value in vars(nn.Module()).items() if isinstance(value, dict)
+}
 
 
 @final
