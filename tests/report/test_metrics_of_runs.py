@@ -92,7 +92,7 @@ def test_the_published_pair_is_compared_input_by_input(published_logs: Path) -> 
         only = sum(a and not b for a, b in zip(one, other, strict=True))
         other_only = sum(b and not a for a, b in zip(one, other, strict=True))
         assert (at.gained, at.lost) == (only, other_only)
-        assert (at.accuracy, at.baseline) == (sum(one) / 10_000, sum(other) / 10_000)
+        assert (at.accuracy, at.baseline_accuracy) == (sum(one) / 10_000, sum(other) / 10_000)
         assert at.p_value == pytest.approx(plain_two_sided(only, other_only), rel=1e-6)
 
 
@@ -160,7 +160,7 @@ def test_a_comparison_is_symmetric(content: list[tuple[int, int, float]], seed: 
     assert there.p_value == pytest.approx(back.p_value)
     assert 0 < there.p_value <= 1
     for a, b in zip(there.at, back.at, strict=True):
-        assert (a.gained, a.lost, a.accuracy) == (b.lost, b.gained, b.baseline)
+        assert (a.gained, a.lost, a.accuracy) == (b.lost, b.gained, b.baseline_accuracy)
         assert a.p_value == pytest.approx(b.p_value)
 
 

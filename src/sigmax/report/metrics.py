@@ -110,7 +110,7 @@ class RadiusComparison:
 
     radius: float
     accuracy: float
-    baseline: float
+    baseline_accuracy: float
     gained: int  # certified at this radius by the table only
     lost: int  # by the baseline only
     p_value: float  # exact McNemar test of "the two are equally likely"
@@ -179,7 +179,7 @@ def _compare_at(ours: CertificateTable, theirs: CertificateTable, radius: float)
     return RadiusComparison(
         radius=radius,
         accuracy=float(is_ours.mean()),
-        baseline=float(is_theirs.mean()),
+        baseline_accuracy=float(is_theirs.mean()),
         gained=gained,
         lost=lost,
         p_value=_sign_test(gained, lost),

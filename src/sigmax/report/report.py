@@ -36,6 +36,7 @@ from sigmax.report.grouping import (
 from sigmax.report.metrics import common_radii
 from sigmax.report.page import write_page
 from sigmax.report.results import (
+    SETTINGS,
     accuracy_table,
     best_table,
     chosen_table,
@@ -50,7 +51,6 @@ from sigmax.report.results import (
 from sigmax.report.tables import ResultTable, to_csv, to_latex, to_markdown
 
 TEXT, PAGE, TITLE = "report.md", "index.html", "Certified robustness"
-SETTINGS = "settings"
 _FORMATS = {"md": to_markdown, "tex": to_latex, "csv": to_csv}
 
 
@@ -159,7 +159,7 @@ def compose_report(
         figures += drawn
     if tables:
         blocks += ["## Further tables", *map(_table_text, tables)]
-    settings = settings_table(runs, name=SETTINGS)
+    settings = settings_table(runs)
     blocks += ["## Settings", _table_text(settings)]
     return Report(
         title=title,
@@ -210,8 +210,8 @@ def _figures(section: Section, found: Sequence[Pair], source: ImageSource | None
     figures = [
         ResultFigure(
             name=section.file("accuracy"),
-            caption="Certified accuracy by radius, for each search the best run of each method at each sigma0 and "
-            f"over all: {said}.",
+            caption="Certified accuracy by radius, for each search: of each method the best of its runs at each radius "
+            f"(K and, in the last panel, sigma0 are chosen on the same inputs): {said}.",
             figure=draw_accuracy(section),
         )
     ]

@@ -23,6 +23,7 @@ from sigmax.report.tables import ResultTable
 from sigmax.rounding import format_nearest
 
 UNKNOWN = "-"  # the record does not say
+SETTINGS = "settings"  # the name of that table
 _PERCENT = f"{100 * CONFIDENCE:g} %"
 
 
@@ -172,16 +173,12 @@ def gain_table(section: Section, pairs: Sequence[Pair], radii: Sequence[float]) 
         rows=tuple(
             (
                 *(pair.run.name, pair.baseline.name),
-                *(f"{_signed(at.accuracy - at.baseline)} ({format_p(at.p_value)})" for at in comparison.at),
+                *(f"{_signed(at.accuracy - at.baseline_accuracy)} ({format_p(at.p_value)})" for at in comparison.at),
             )
             for pair, comparison in zip(pairs, found, strict=True)
         ),
         records=tuple(
-            {
-                "run": pair.run.name,
-                "baseline": pair.baseline.name,
-                **{f"{key}_accuracy" if key == "baseline" else key: value for key, value in asdict(at).items()},
-            }
+            {"run": pair.run.name, "baseline": pair.baseline.name, **asdict(at)}
             for pair, comparison in zip(pairs, found, strict=True)
             for at in comparison.at
         ),
@@ -209,11 +206,11 @@ def runtime_table(section: Section) -> ResultTable:
     )
 
 
-def settings_table(runs: Sequence[Run], *, name: str = "settings") -> ResultTable:
+def settings_table(runs: Sequence[Run]) -> ResultTable:
     """What every run was made with."""
     header = ("run", "model", "data", "search", "sigma0", "n0", "n", "alpha", "seed", "inputs", "norm", "answers")
     return ResultTable(
-        name=name,
+        name=SETTINGS,
         caption=f"The settings of every run ({UNKNOWN}: its record does not say); each has its own inputs, n and kind "
         "of certificate, point or settled.",
         header=header,
