@@ -1,14 +1,12 @@
 """What several tests need: a small trained network, and the data beside the repository."""
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from commands import Run
-from sigmax.cli import main
+from commands import Run, call
 from sigmax.data import load_source
 from sigmax.models.checkpoint import MODEL_FILE
 from sigmax.train import Recipe, train
@@ -51,15 +49,7 @@ def cifar10_folder() -> Path:
     return folder
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+@pytest.fixture(scope="session")
+def run() -> Run:
     """Run a command line in this process: exit code, stdout, stderr."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["sigmax", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return int(stop.value.code or 0), captured.out, captured.err
-
     return call

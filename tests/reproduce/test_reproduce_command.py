@@ -2,7 +2,9 @@
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -13,67 +15,93 @@ from sigmax.records import read_run
 from small_experiment import EXPERIMENT, RUNS, tables, write_experiment
 
 
+@dataclass(frozen=True)
+class Stage:
+    """What one of several commands on the same folder answered and left there."""
+
+    code: int
+    said: str
+    log: str
+    files: frozenset[str]  # relative to the folder
+    report: str
+
+    @classmethod
+    def of(cls, answer: tuple[int, str, str], out: Path) -> Self:
+        report = out / "report" / "report.md"
+        files = frozenset(str(path.relative_to(out)) for path in out.rglob("*"))
+        return cls(*answer, files, report.read_text() if report.exists() else "")
+
+
+@dataclass(frozen=True)
+class Made:
+    """An experiment that was stopped at once, then done in part, then as a whole."""
+
+    toml: Path
+    out: Path
+    stopped: Stage
+    part: Stage
+    whole: Stage
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Shared by the tests of this file in their order: one makes the experiment, the others look at it."""
-    return tmp_path_factory.mktemp("experiment")
+def made(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("experiment")
+    toml, out = write_experiment(folder), folder / "run"
+    command = ("reproduce", toml, "--out", out)
+    stopped = Stage.of(run(*command, "--max-hours", 0), out)
+    part = Stage.of(run(*command, "--only", "cohen-0.25-fixed"), out)
+    (out / "report" / "figures" / "of-before.png").touch()
+    return Made(toml, out, stopped, part, whole=Stage.of(run(*command), out))
 
 
-def test_max_hours_0_stops_at_once_and_says_how_to_go_on(run: Run, folder: Path) -> None:
-    code, said, log = run("reproduce", write_experiment(folder), "--out", folder / "run", "--max-hours", 0)
-    assert code == UNFINISHED == 3
-    assert f"Continue with the same command with --out {folder / 'run'}" in log
-    assert re.search(r"certify\s+cohen-ds2-0.25-ascent-paper-k4\s+to do", said)
-    assert "report" not in said
-    assert not (folder / "run" / "networks").exists()
+def test_max_hours_0_stops_at_once_and_says_how_to_go_on(made: Made) -> None:
+    assert made.stopped.code == UNFINISHED == 3
+    assert f"Continue with the same command with --out {made.out}" in made.stopped.log
+    assert re.search(r"certify\s+cohen-ds2-0.25-ascent-paper-k4\s+to do", made.stopped.said)
+    assert "report" not in made.stopped.said
+    assert "networks" not in made.stopped.files
 
 
-def test_only_does_what_it_names_and_marks_the_report(run: Run, folder: Path) -> None:
-    arguments = ("reproduce", folder / "small.toml", "--out", folder / "run", "--only", "cohen-0.25-fixed")
-    code, _, log = run(*arguments)
-    assert code == 0, log
-    assert [path.name for path in (folder / "run" / "runs").iterdir()] == ["cohen-0.25-fixed"]
-    text = (folder / "run" / "report" / "report.md").read_text()
-    assert "A small experiment (partial)" in text
-    assert "1 of 6 certifications are complete" in text
-    (folder / "run" / "report" / "figures" / "of-before.png").touch()
-    assert run(*arguments[:-1], "macer*")[0] == 2
+def test_only_does_what_it_names_and_marks_the_report(run: Run, made: Made) -> None:
+    assert made.part.code == 0, made.part.log
+    assert [name for name in made.part.files if re.fullmatch("runs/[^/]*", name)] == ["runs/cohen-0.25-fixed"]
+    assert "A small experiment (partial)" in made.part.report
+    assert "1 of 6 certifications are complete" in made.part.report
+    assert run("reproduce", made.toml, "--out", made.out, "--only", "macer*")[0] == 2
 
 
-def test_the_rest_is_done_and_reported(run: Run, folder: Path) -> None:
-    code, said, log = run("reproduce", folder / "small.toml", "--out", folder / "run")
-    assert code == 0, log
-    assert re.search(r"certify\s+cohen-0.25-fixed\s+done", said)
-    assert f"report: {folder / 'run' / 'report'}" in said
-    text = (folder / "run" / "report" / "report.md").read_text()
-    assert "partial" not in text.lower()
-    assert "This is a test." in text
-    assert not (folder / "run" / "report" / "figures" / "of-before.png").exists()
-    runs = {path.name: read_run(path) for path in (folder / "run" / "runs").iterdir()}
+def test_the_rest_is_done_and_reported(made: Made) -> None:
+    assert made.whole.code == 0, made.whole.log
+    assert re.search(r"certify\s+cohen-0.25-fixed\s+done", made.whole.said)
+    assert f"report: {made.out / 'report'}" in made.whole.said
+    assert "partial" not in made.whole.report.lower()
+    assert "This is a test." in made.whole.report
+    assert "report/figures/of-before.png" not in made.whole.files
+    runs = {path.name: read_run(path) for path in (made.out / "runs").iterdir()}
     assert {name: found.note("method") for name, found in runs.items()} == RUNS
     assert {found.note("data") for found in runs.values()} == {"digits"}
     assert {found.note("model") for found in runs.values()} == {"cohen-0.25", "cohen-ds2-0.25"}
     assert all(found.table.idx.tolist() == [25 * i for i in range(18)] for found in runs.values())
     assert all(found.table.is_settled == (name != "cohen-0.25-fixed") for name, found in runs.items())
-    assert (folder / "run" / "experiment.toml").read_text() == EXPERIMENT
-    assert {"paper-settings.csv", "paper-best-l2.csv", "paper-gain-l2.csv"} <= set(tables(folder / "run"))
+    assert (made.out / "experiment.toml").read_text() == EXPERIMENT
+    assert {"paper-settings.csv", "paper-best-l2.csv", "paper-gain-l2.csv"} <= set(tables(made.out))
 
 
-def test_again_changes_nothing(run: Run, folder: Path) -> None:
-    before = tables(folder / "run")
-    code, said, _ = run("reproduce", folder / "small.toml", "--out", folder / "run", "--json")
+def test_again_changes_nothing(run: Run, made: Made) -> None:
+    before = tables(made.out)
+    code, said, _ = run("reproduce", made.toml, "--out", made.out, "--json")
     assert code == 0
     answer = json.loads(said)
     assert answer["finished"]
     assert {step["state"] for step in answer["steps"]} == {"done"}
     assert sum(step["passes"] for step in answer["steps"]) == 0
-    assert tables(folder / "run") == before
+    assert tables(made.out) == before
 
 
-def test_a_changed_experiment_is_refused_with_what_differs(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_a_changed_experiment_is_refused_with_what_differs(run: Run, made: Made, tmp_path: Path) -> None:
     changed = EXPERIMENT.replace("n = 400", "n = 500").replace("epochs = 6", "epochs = 7").replace("25\nmax", "20\nmax")
     for more in ((), ("--plan",)):
-        code, _, log = run("reproduce", write_experiment(tmp_path, changed), "--out", folder / "run", *more)
+        code, _, log = run("reproduce", write_experiment(tmp_path, changed), "--out", made.out, *more)
         assert code == 2
         assert "network cohen-0.25.epochs=7 (was 6)" in log
         assert "certification cohen-0.25-ascent-paper-k2.n=500 (was 400)" in log
@@ -81,22 +109,22 @@ def test_a_changed_experiment_is_refused_with_what_differs(run: Run, folder: Pat
         assert len(log.splitlines()) == 1
 
 
-def test_an_experiment_may_grow_and_be_told_otherwise(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_an_experiment_may_grow_and_be_told_otherwise(run: Run, made: Made, tmp_path: Path) -> None:
     grown = EXPERIMENT.replace("steps = [2, 4]", "steps = [2, 4, 6]").replace("This is a test.", "Still a test.")
-    code, said, log = run("reproduce", write_experiment(tmp_path, grown), "--out", folder / "run", "--plan", "--json")
+    code, said, log = run("reproduce", write_experiment(tmp_path, grown), "--out", made.out, "--plan", "--json")
     assert code == 0, log
     states = {step["name"]: step["state"] for step in json.loads(said) if step["kind"] == "certify"}
     new = ("cohen-0.25-ascent-paper-k6", "cohen-ds2-0.25-ascent-paper-k6")
     assert states == dict.fromkeys(RUNS, "done") | dict.fromkeys(new, "to do")
 
 
-def test_a_plan_costs_what_was_measured_before(run: Run, folder: Path, tmp_path: Path) -> None:
-    table = folder / "run" / "runs" / "cohen-0.25-halving" / "certificates.tsv"
+def test_a_plan_costs_what_was_measured_before(run: Run, made: Made, tmp_path: Path) -> None:
+    table = made.out / "runs" / "cohen-0.25-halving" / "certificates.tsv"
     whole = table.read_bytes()
     seconds = read_run(table.parent).table.seconds
     try:
         table.write_bytes(b"".join(whole.splitlines(keepends=True)[:10]))
-        code, said, _ = run("reproduce", folder / "small.toml", "--out", folder / "run", "--plan", "--json")
+        code, said, _ = run("reproduce", made.toml, "--out", made.out, "--plan", "--json")
     finally:
         table.write_bytes(whole)
     assert code == 0
