@@ -20,11 +20,11 @@ import numpy as np
 from networks import CLASSES, NETWORKS, SHAPE, SIGMA, best_rows, make_network
 from part import Part, finish, parser
 from sigmax import CertificateMemory, Gaussian, HalvingSearch, SmoothedClassifier
+from sigmax.budget import Budget
 from sigmax.data import load_source
 from sigmax.engine import certify_source
 from sigmax.models import BaseClassifier
 from sigmax.records import RunFolder
-from sigmax.smoothed import Budget
 
 SEARCH, MEMORY, RECORDS = "sigma search", "memory", "records"
 NOISE, NETWORK, COUNTING = "drawing noise", "forward pass", "counting and bounds"

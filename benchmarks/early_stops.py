@@ -17,11 +17,11 @@ from scipy.special import betaincinv, ndtri
 
 from answers import Answers, add_options, collect, load
 from machine import describe_machine
+from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
 from sigmax.estimation import Claim, Counts, Estimate
 from sigmax.noise import Gaussian
 from sigmax.sampling import Stage
-from sigmax.smoothed import Budget
 
 N0 = Budget().n0
 RADII = (0.25, 0.5, 0.75, 1.0)

@@ -12,7 +12,7 @@ from matplotlib.patches import Circle
 from torch import Tensor, nn
 
 from sigmax import CertificateMemory, HalvingSearch, PointCertificate, SettledCertificate, SmoothedClassifier
-from sigmax.report.figures import COLOURS
+from sigmax.report.canvas import COLOURS
 from sigmax.rounding import format_down, format_nearest
 
 NAMES = ("blue", "orange")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sigmax import HalvingSearch, PointCertificate, SmoothedClassifier
-from sigmax.report.figures import COLOURS
+from sigmax.report.canvas import COLOURS
 from sigmax.rounding import format_down, format_nearest
 from sigmax.sampling import Stage, count_classes, random_stream
 

@@ -11,12 +11,12 @@ import torch
 
 from oracles import HalfSpace
 from sigmax import CertificateMemory, HalvingSearch, PointCertificate, SmoothedClassifier
+from sigmax.budget import Budget
 from sigmax.data import ArraySource
 from sigmax.engine import certify_source
 from sigmax.errors import RecordError
 from sigmax.records import CertificateTable
 from sigmax.sampling import Progress
-from sigmax.smoothed import Budget
 
 
 @contextmanager

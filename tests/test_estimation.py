@@ -12,10 +12,10 @@ from scipy.stats import beta, binom, norm
 from oracles import FixedProbabilities, HalfSpace
 from sigmax import Gaussian, SmoothedClassifier, Uniform
 from sigmax.bounds import clopper_pearson_lower, evidence_above
+from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
 from sigmax.estimation import AtRadii, Claim, Counts, Estimate, FixedSample, PlannedLooks, certificate
-from sigmax.smoothed import Budget
 
 ALPHA = 0.02
 CLAIM = Claim(label=0, sigma=0.5, noise=Gaussian(), alpha=ALPHA)

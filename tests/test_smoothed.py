@@ -10,10 +10,10 @@ from torch import Tensor, nn
 import sigmax
 from oracles import FixedProbabilities, HalfSpace
 from sigmax import AscentSearch, GridSearch, HalvingSearch, SearchTask, SigmaSearch, SmoothedClassifier, Uniform
+from sigmax.budget import Budget
 from sigmax.errors import InvalidInputError, ModelError
 from sigmax.models import build_network
 from sigmax.sampling import Stage, random_stream, tile_size
-from sigmax.smoothed import Budget
 
 SEARCHES = [0.25, AscentSearch(initial=0.25, steps=5, pilot=50), AscentSearch.paper(initial=0.25, steps=5, samples=2)]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from sigmax.budget import Budget
 from sigmax.data import load_source
 from sigmax.engine import Tracker, certify_source
 from sigmax.models import load_model
@@ -14,7 +15,7 @@ from sigmax.models.checkpoint import MODEL_FILE
 from sigmax.records import CertificateTable
 from sigmax.report.figures import compare_runs
 from sigmax.sigma import FixedSigma, HalvingSearch, SigmaSearch
-from sigmax.smoothed import Budget, SmoothedClassifier
+from sigmax.smoothed import SmoothedClassifier
 from sigmax.train import Recipe, train
 
 SIGMA, N, SEED = 0.12, 10_000, 0

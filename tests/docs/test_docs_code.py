@@ -16,11 +16,11 @@ import typer
 from torch import nn
 
 import sigmax
+from sigmax.budget import Budget
 from sigmax.cli import app
 from sigmax.cli.console import track
 from sigmax.data import load_source
 from sigmax.engine import certify_source
-from sigmax.smoothed import Budget
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -13,7 +13,8 @@ from sigmax import PointCertificate, SettledCertificate
 from sigmax.data import ArraySource
 from sigmax.errors import InvalidInputError, RecordError
 from sigmax.records import Run, RunFolder, format_row, read_run
-from sigmax.report.figures import draw_accuracy, draw_sigmas, render, short_names
+from sigmax.report.canvas import render
+from sigmax.report.figures import draw_accuracy, draw_sigmas, short_names
 from sigmax.report.grouping import by_steps, initial_sigma, method_of, pairs, read_runs, sections, upper_bound
 from sigmax.report.report import compose_report, write_report
 from sigmax.report.results import accuracy_table, best_table, scope, settings_table

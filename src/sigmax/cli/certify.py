@@ -107,11 +107,11 @@ def certify(
 
     `sigmax certify zoo:cifar10-cohen-0.25 --data cifar10 --skip 20 --at 0.25,0.5,0.75,1.0`
     """
+    from sigmax.budget import Budget
     from sigmax.data import load_source
     from sigmax.engine import certify_source, run_notes
     from sigmax.models.checkpoint import ZOO
     from sigmax.records import read_run
-    from sigmax.smoothed import Budget
 
     if skip < 1 or (max_inputs is not None and max_inputs < 1):
         raise InvalidInputError(f"expected --skip >= 1 and --max >= 1, got skip={skip}, max={max_inputs}")

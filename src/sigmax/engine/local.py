@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sigmax.budget import Budget
 from sigmax.data import ImageSource
 from sigmax.errors import RecordError
 from sigmax.memory import CertificateMemory
@@ -27,7 +28,7 @@ from sigmax.records import (
     read_table,
 )
 from sigmax.sampling import Progress
-from sigmax.smoothed import Budget, SmoothedClassifier
+from sigmax.smoothed import SmoothedClassifier
 
 # Shows work under way: (what, how much in all) -> a context that is told what was done since.
 Tracker = Callable[[str, int], AbstractContextManager[Progress]]

@@ -1,6 +1,5 @@
-"""Figures from runs: sized for a two-column paper, in colours that colour-blind readers tell apart."""
+"""Figures from runs."""
 
-import io
 import re
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -11,15 +10,29 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure, FigureBase
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from sigmax.data import ImageSource
 from sigmax.files import write_atomically
 from sigmax.records import ABSTAIN, CertificateTable, Run
+from sigmax.report.canvas import (
+    COLOURS,
+    COLUMN,
+    GREY,
+    IN_A_LEGEND,
+    LINES,
+    PAGE,
+    STYLE,
+    draw_image,
+    new_figure,
+    new_panels,
+    render,
+    shade,
+    size_of,
+    split,
+)
 from sigmax.report.grouping import (
     Pair,
     Section,
@@ -40,55 +53,14 @@ from sigmax.report.metrics import (
 from sigmax.report.results import has_times, run_acr
 from sigmax.rounding import format_down, format_nearest
 
-# Okabe and Ito's colours: told apart also by colour-blind readers. Line styles tell them apart in grey too.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_LINES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (4, 1.5, 1, 1.5)), "-", (0, (4, 1.5)), "-")
-_GREY = "#999999"
-_COLUMN, _PAGE = 3.25, 6.75  # widths of a column and of both, in inches
-_TALL, _LOW = 2.3, 1.9  # heights of wide and of narrow panels
 _LINE = 0.25  # of a title
-_IN_A_ROW = 4
-_IN_A_LEGEND = 5  # methods; more go below the panels, so many in a row
 _BINS = 30
 _OF_EACH = 2  # pictures
 _BELOW_LEGEND = 0.64  # of the height of a panel
 _UNIT = "(input units)"
-_STYLE: dict[Any, Any] = {
-    "font.family": "STIXGeneral",
-    "mathtext.fontset": "stix",
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "legend.fontsize": 7,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "lines.linewidth": 1.3,
-    "grid.linewidth": 0.4,
-    "grid.alpha": 0.35,
-    "legend.frameon": False,
-    "legend.handlelength": 1.8,
-    "pdf.fonttype": 42,  # outlines that every printer and journal takes
-    "savefig.dpi": 220,
-}
 
 
-@mpl.rc_context(_STYLE)
-def render(figure: Figure) -> dict[str, bytes]:
-    """The figure as PNG and as PDF, by suffix; the same figure gives the same bytes."""
-    files = {}
-    for suffix in ("png", "pdf"):
-        content = io.BytesIO()
-        figure.savefig(content, format=suffix, metadata={"CreationDate": None} if suffix == "pdf" else None)
-        files[suffix] = content.getvalue()
-    return files
-
-
-@mpl.rc_context(_STYLE)
+@mpl.rc_context(STYLE)
 def draw_accuracy(section: Section) -> Figure:
     """Certified accuracy by radius: a row for each search, with a panel for each sigma0 and one of the envelopes.
 
@@ -100,14 +72,14 @@ def draw_accuracy(section: Section) -> Figure:
     unknown = [run for run in section.runs if initial_sigma(run) is None]
     has_envelopes = len(section.runs) > 1 and len(sigmas) + len(unknown) > 1
     count = len(sigmas) + bool(unknown) + has_envelopes
-    width, height = _size(count)
-    figure = _figure(width, height * len(searches))
+    width, height = size_of(count)
+    figure = new_figure(width, height * len(searches))
     rows = [figure] if len(searches) == 1 else np.ravel(np.asarray(figure.subfigures(len(searches), 1)))
     grid = _radius_grid([run.table for run in section.runs])
     styles = _family_styles(sorted(group_by(section.runs, family_of)))
     for row, search in zip(rows, searches, strict=True):
         runs = [run for run in section.runs if search_name(run) in ("", search)]
-        panels = _split(row, count)
+        panels = split(row, count)
         for axes, sigma in zip(panels, sigmas, strict=False):
             _draw_families(axes, grid, [run for run in runs if initial_sigma(run) == sigma], styles)
             axes.set_title(rf"$\sigma_0 = {sigma:g}$")
@@ -116,40 +88,40 @@ def draw_accuracy(section: Section) -> Figure:
         if has_envelopes:
             _draw_families(panels[-1], grid, runs, styles)
             panels[-1].set_title("best at each radius")
-        if len(styles) <= _IN_A_LEGEND and (has_envelopes or not unknown):
+        if len(styles) <= IN_A_LEGEND and (has_envelopes or not unknown):
             panels[-1].legend(loc="upper right")
         _finish_curves(panels, grid, section.runs[0].table.norm)
         if len(searches) > 1:
             row.suptitle(search, fontsize=9, fontweight="bold")
-    if len(styles) > _IN_A_LEGEND:
+    if len(styles) > IN_A_LEGEND:
         lines = [Line2D([], [], label=family, **style) for family, style in styles.items()]
-        figure.legend(handles=lines, loc="outside lower center", ncols=_IN_A_LEGEND)
+        figure.legend(handles=lines, loc="outside lower center", ncols=IN_A_LEGEND)
     return figure
 
 
-@mpl.rc_context(_STYLE)
+@mpl.rc_context(STYLE)
 def draw_steps(series: Sequence[Sequence[Run]]) -> Figure:
     """Certified accuracy by radius with more and more steps K of the search, a panel for each series."""
-    figure, panels = _panels(len(series), taller=_LINE)
+    figure, panels = new_panels(len(series), taller=_LINE)
     grid = _radius_grid([run.table for runs in series for run in runs])
     steps = sorted({steps_of(run) for runs in series for run in runs})
-    shades = [_shade(COLOURS[0], strength) for strength in np.linspace(0.3, 1.0, len(steps))]
+    shades = [shade(COLOURS[0], strength) for strength in np.linspace(0.3, 1.0, len(steps))]
     colours = dict(zip(steps, shades, strict=True))
     for axes, runs in zip(panels, series, strict=True):
         for run in runs:
             _draw_curve(axes, grid, [run.table], color=colours[steps_of(run)])
         axes.set_title(f"{_title(runs[0])}\nACR {', '.join(format_nearest(run_acr(run)) for run in runs)}")
     lines = [Line2D([], [], color=colour, label=f"$K$ = {k:,}") for k, colour in colours.items()]
-    figure.legend(handles=lines, loc="outside lower center", ncols=_IN_A_LEGEND)
+    figure.legend(handles=lines, loc="outside lower center", ncols=IN_A_LEGEND)
     _finish_curves(panels, grid, series[0][0].table.norm)
     return figure
 
 
-@mpl.rc_context(_STYLE)
+@mpl.rc_context(STYLE)
 def draw_sigmas(runs: Sequence[Run], pairs: Sequence[Pair]) -> Figure:
     """How sigma* is spread over the inputs, and which of them gained over their baseline, where there is one."""
     baselines = {pair.run.name: pair.baseline for pair in pairs}
-    figure, panels = _panels(len(runs))
+    figure, panels = new_panels(len(runs))
     for axes, run in zip(panels, runs, strict=True):
         sigma, gained = run.table.sigma, np.zeros(len(run.table), dtype=bool)
         has_baseline = run.name in baselines
@@ -182,10 +154,10 @@ def draw_sigmas(runs: Sequence[Run], pairs: Sequence[Pair]) -> Figure:
     return figure
 
 
-@mpl.rc_context(_STYLE)
+@mpl.rc_context(STYLE)
 def draw_gains(pairs: Sequence[Pair]) -> Figure:
     """The radius that each input gained over the baseline, from the largest gain to the largest loss."""
-    figure, panels = _panels(len(pairs))
+    figure, panels = new_panels(len(pairs))
     for axes, pair in zip(panels, pairs, strict=True):
         ours, theirs = common_inputs(pair.run.table, pair.baseline.table)
         gain = np.sort(counted_radii(ours) - counted_radii(theirs))[::-1]
@@ -194,18 +166,18 @@ def draw_gains(pairs: Sequence[Pair]) -> Figure:
             label = f"{word}: {sign.sum():,} of {len(gain):,}"
             axes.fill_between(share, np.where(sign, gain, 0.0), color=colour, lw=0, step="mid", label=label)
         axes.axhline(0, color="black", lw=0.6)
-        axes.axhline(gain.mean(), color=_GREY, lw=0.8, ls="--", label=f"mean {gain.mean():+.3f}")
+        axes.axhline(gain.mean(), color=GREY, lw=0.8, ls="--", label=f"mean {gain.mean():+.3f}")
         axes.set(xlim=(0, 100), xlabel="inputs, by gain (%)", title=_title(pair.run))
         axes.legend(loc="upper right")
     panels[0].set_ylabel(f"{_norm_symbol(pairs[0].run.table.norm)} radius gained {_UNIT}")
     return figure
 
 
-@mpl.rc_context(_STYLE)
+@mpl.rc_context(STYLE)
 def draw_runtime(runs: Sequence[Run]) -> Figure:
     """Seconds per input, mean and median, with the total of each run."""
     timed = [run for run in runs if has_times(run)]
-    figure = _figure(_COLUMN, 0.75 + 0.2 * len(timed))
+    figure = new_figure(COLUMN, 0.75 + 0.2 * len(timed))
     axes = figure.subplots()
     places = np.arange(len(timed))[::-1]
     means = np.array([run.table.seconds.mean() for run in timed])
@@ -228,7 +200,7 @@ def draw_runtime(runs: Sequence[Run]) -> Figure:
     return figure
 
 
-@mpl.rc_context(_STYLE)
+@mpl.rc_context(STYLE)
 def draw_pictures(run: Run, source: ImageSource, *, baseline: Run | None = None) -> Figure:
     """Extreme inputs that are answered correctly: clean, under noise at sigma0 and under noise at sigma*."""
     table = run.table
@@ -236,15 +208,15 @@ def draw_pictures(run: Run, source: ImageSource, *, baseline: Run | None = None)
     images = source.images([int(table.idx[row]) for row, _ in chosen])  # k channels height width
     levels = [("clean", None), (r"noise at $\sigma_0$", initial_sigma(run)), (r"noise at $\sigma^\ast$", table.sigma)]
     levels = [(name, level) for name, level in levels if name == "clean" or level is not None]
-    side = _PAGE / (len(chosen) + 0.3)
-    figure = _figure(_PAGE, len(levels) * side + 0.65)
+    side = PAGE / (len(chosen) + 0.3)
+    figure = new_figure(PAGE, len(levels) * side + 0.65)
     grid = figure.subplots(len(levels), len(chosen), squeeze=False)
     for column, ((row, why), image) in enumerate(zip(chosen, images, strict=True)):
         draw = np.random.default_rng(int(table.idx[row]))
         noise = draw.uniform(-1, 1, image.shape) if table.norm == 1 else draw.standard_normal(image.shape)
         for axes, (name, level) in zip(grid[:, column], levels, strict=True):
             sigma = 0.0 if level is None else np.broadcast_to(level, len(table))[row]
-            _draw_image(axes, image + sigma * noise)
+            draw_image(axes, image + sigma * noise)
             if column == 0:
                 axes.set_ylabel(name)
         radius, sigma_star = format_down(table.radius[row], 3), format_nearest(table.sigma[row], 3)
@@ -254,7 +226,7 @@ def draw_pictures(run: Run, source: ImageSource, *, baseline: Run | None = None)
     return figure
 
 
-@mpl.rc_context(_STYLE)
+@mpl.rc_context(STYLE)
 def compare_runs(
     tables: Sequence[tuple[str, CertificateTable]],
     images: NDArray[np.float32],
@@ -269,7 +241,7 @@ def compare_runs(
         rows: The row of the last table that each image belongs to.
         path: Where the PNG goes.
     """
-    figure = _figure(_PAGE, 5.0)
+    figure = new_figure(PAGE, 5.0)
     upper, lower = np.ravel(np.asarray(figure.subfigures(2, 1, height_ratios=(2.4, 1))))
     axes = upper.subplots()
     grid = _radius_grid([table for _, table in tables])
@@ -281,7 +253,7 @@ def compare_runs(
     axes.legend(loc="upper right")
     pictures = lower.subplots(1, len(rows), squeeze=False)[0]
     for picture, image, row in zip(pictures, images, rows, strict=True):
-        _draw_image(picture, image)
+        draw_image(picture, image)
         answer = "abstains" if table.predict[row] == ABSTAIN else f"says {table.predict[row]}"
         sigma, radius = format_nearest(table.sigma[row], 3), format_down(table.radius[row], 3)
         picture.set_title(f"{answer}\n$\\sigma$ = {sigma}\nradius {radius}")
@@ -296,40 +268,6 @@ def short_names(runs: Sequence[Run]) -> list[str]:
     return ["".join(parts) for parts in words]
 
 
-def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _panels(count: int, *, taller: float = 0.0) -> tuple[Figure, list[Axes]]:
-    """A figure with so many panels, taller by so many inches than they mostly are."""
-    width, height = _size(count)
-    figure = _figure(width, height + taller * _shape(count)[0])
-    return figure, _split(figure, count)
-
-
-def _size(count: int) -> tuple[float, float]:
-    """Width and height of so many panels: one fits a column, more share the page."""
-    rows, columns = _shape(count)
-    return _COLUMN if count == 1 else _PAGE, (_TALL if columns < 3 else _LOW) * rows
-
-
-def _split(figure: FigureBase, count: int) -> list[Axes]:
-    """So many panels in a figure, or in a part of one."""
-    rows, columns = _shape(count)
-    panels = list(np.ravel(figure.subplots(rows, columns, squeeze=False)))
-    for unused in panels[count:]:
-        unused.set_visible(False)
-    return panels[:count]
-
-
-def _shape(count: int) -> tuple[int, int]:
-    """Rows and columns of so many panels."""
-    columns = min(count, _IN_A_ROW) if count != _IN_A_ROW + 1 else 3
-    return -(-count // columns), columns
-
-
 def _radius_grid(tables: Sequence[CertificateTable]) -> NDArray[np.float64]:
     """Radii close enough for smooth lines, to a little beyond the largest that counts."""
     largest = max(float(counted_radii(table).max(initial=0.0)) for table in tables)
@@ -341,9 +279,9 @@ def _family_styles(families: Sequence[str]) -> dict[str, dict[str, Any]]:
     parts = {family: family.partition("-ds") for family in families}
     colours = dict(zip(dict.fromkeys(base for base, _, _ in parts.values()), cycle(COLOURS), strict=False))
     if len(colours) == len(families):  # nothing to tell apart by lines: they help the colours
-        ways = zip(families, colours.values(), cycle(_LINES), strict=False)
+        ways = zip(families, colours.values(), cycle(LINES), strict=False)
         return {family: {"color": colour, "ls": line} for family, colour, line in ways}
-    lines = dict(zip(("", "-ds", "-ds2", "-ds2-fixed"), _LINES, strict=False))
+    lines = dict(zip(("", "-ds", "-ds2", "-ds2-fixed"), LINES, strict=False))
     return {
         family: {"color": colours[base], "ls": lines.get(ds + kind, "-")} for family, (base, ds, kind) in parts.items()
     }
@@ -361,7 +299,7 @@ def _draw_single_runs(
 ) -> None:
     names = dict(zip((run.name for run in runs), short_names(runs), strict=True))
     for family, members in group_by(runs, family_of).items():
-        for run, line in zip(members, cycle(_LINES), strict=False):
+        for run, line in zip(members, cycle(LINES), strict=False):
             _draw_curve(axes, grid, [run.table], label=names[run.name], **styles[family] | {"ls": line})
     axes.set_title("single runs")
     axes.legend(loc="upper right")
@@ -390,12 +328,6 @@ def _title(run: Run) -> str:
     return method_of(run) if sigma is None else f"{method_of(run)}\n" + rf"$\sigma_0 = {sigma:g}$"
 
 
-def _shade(colour: str, strength: float) -> tuple[float, float, float]:
-    """The colour mixed with white."""
-    red, green, blue = (1 - strength * (1 - part) for part in to_rgb(colour))
-    return red, green, blue
-
-
 def _bins(sigma: NDArray[np.float64]) -> NDArray[np.float64]:
     low, high = float(sigma.min()), float(sigma.max())
     return np.linspace(low, high if high > low else low + 1e-3, _BINS + 1)
@@ -406,12 +338,6 @@ def _duration(seconds: float) -> str:
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"
     return f"{seconds:.1f} s"
-
-
-def _draw_image(axes: Axes, image: NDArray[np.floating[Any]]) -> None:
-    axes.imshow(image.transpose(1, 2, 0).squeeze().clip(0, 1), cmap="gray_r", vmin=0, vmax=1)
-    axes.set(xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)
 
 
 def _extreme_rows(run: Run, baseline: Run | None) -> list[tuple[int, str]]:

@@ -13,6 +13,7 @@ from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError, RecordError
 from sigmax.files import write_atomically
 from sigmax.records import Run
+from sigmax.report.canvas import render
 from sigmax.report.figures import (
     draw_accuracy,
     draw_gains,
@@ -20,7 +21,6 @@ from sigmax.report.figures import (
     draw_runtime,
     draw_sigmas,
     draw_steps,
-    render,
 )
 from sigmax.report.grouping import (
     Pair,

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, final
 
+from sigmax.budget import Budget
 from sigmax.data import check_spelling
 from sigmax.engine import paper_method
 from sigmax.errors import DataError, InvalidInputError, ModelError, did_you_mean
@@ -14,7 +15,6 @@ from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
 from sigmax.reproduce.settings import hints_of, read_table, read_values
 from sigmax.sigma import SigmaSearch, named_search
 from sigmax.sigma.named import SearchName
-from sigmax.smoothed import Budget
 from sigmax.train import Recipe
 from sigmax.train.presets import decided_by, make_recipe
 from sigmax.train.run import method_name
