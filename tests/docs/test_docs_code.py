@@ -6,6 +6,7 @@ import runpy
 import shlex
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,11 +22,15 @@ from sigmax.cli import app
 from sigmax.cli.console import track
 from sigmax.data import load_source
 from sigmax.engine import certify_source
+from sigmax.errors import InvalidInputError
+from sigmax.reproduce import load_experiment
+from sigmax.train.objectives import make_objective
+from small_experiment import write_experiment
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
-RUN = ["README", "index", "getting-started", "own-model", "per-input-sigma", "memory", "extending"]
+RUN = ["README", "index", "getting-started", "own-model", "per-input-sigma", "memory", "reports", "extending"]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
@@ -58,19 +63,24 @@ def parse(line: str) -> None:
 
 @pytest.fixture
 def page_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A reader's program: `model` and `x` are theirs, and the run of the first page is in the current folder."""
+    """A reader's program: `model`, `x` and the like are theirs, and runs are in the current folder."""
     monkeypatch.chdir(tmp_path)
     digits = load_source("digits", split="test")
     module = ModuleType("a_readers_program")
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).eval()
-    vars(module).update(model=model, x=torch.from_numpy(digits.images(range(2))))
-    certify_source(
-        sigmax.SmoothedClassifier(model, num_classes=10, sigma=0.25),
-        *(digits, range(3), tmp_path / "runs" / "own"),
-        budget=Budget(n=100),
-        track=track,
-    )
+    x = torch.from_numpy(digits.images(range(2)))
+    g = sigmax.SmoothedClassifier(model, num_classes=10, sigma=0.25)
+    vars(module).update(model=model, x=x, g=g, batches=[(0, x, torch.from_numpy(digits.labels[:2]))])
+    sigmas: dict[str, sigmax.SigmaSearch | float] = {"own": 0.25, "fixed": 0.25}
+    sigmas["per-input"] = sigmax.HalvingSearch(initial=0.25)
+    for name, sigma in sigmas.items():
+        certify_source(
+            sigmax.SmoothedClassifier(model, num_classes=10, sigma=sigma),
+            *(digits, range(3), tmp_path / "runs" / name),
+            budget=Budget(n=100),
+            track=track,
+        )
     monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look up where they were defined
     return module
 
@@ -86,8 +96,34 @@ def test_python_of_a_page_runs_from_top_to_bottom(name: str, page_module: Module
 
 
 def test_every_page_with_python_is_run() -> None:
-    needs_runs = {"reports"}  # run by tests/report
-    assert {page.stem for page in PAGES if blocks(page, "python")} - needs_runs == set(RUN)
+    assert {page.stem for page in PAGES if blocks(page, "python")} == set(RUN)
+
+
+def test_an_objective_of_the_docs_is_a_module_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = [block for block in blocks(DOCS / "extending.md", "python") if "class SoftLabels" in block]
+    (tmp_path / "own.py").write_text(block)
+    monkeypatch.syspath_prepend(tmp_path)
+    objective: Any = make_objective("own:SoftLabels", {"share": 0.2})
+    assert asdict(objective) == {"draws": 2, "share": 0.2}
+
+
+def test_a_search_of_the_docs_is_a_module_as_it_stands() -> None:
+    (block,) = [block for block in blocks(DOCS / "extending.md", "python") if "class Ladder" in block]
+    definition, _, _ = block.partition("\n\n\ng = ")
+    found: dict[str, Any] = {}
+    exec(compile(definition, "ladder.py", "exec"), found)
+    assert issubclass(found["Ladder"], sigmax.SigmaSearch)
+
+
+def test_the_experiment_of_the_docs_is_one(tmp_path: Path) -> None:
+    (block,) = blocks(DOCS / "reproducing.md", "toml")
+    found = load_experiment(str(write_experiment(tmp_path, block)))
+    assert [network.name for network in found.networks] == ["cohen-0.12", "cohen-0.25", "cohen-ds2-0.25"]
+    for line in ("[networks.published]", "sigma = [0.25, 0.50]", "model =", 'method = "cohen"', "normalize ="):
+        assert f"\n# {line}" in block
+        block = block.replace(f"\n# {line}", f"\n{line}")
+    with pytest.raises(InvalidInputError, match=r"networks.published.*no such file"):
+        load_experiment(str(write_experiment(tmp_path, block)))
 
 
 @pytest.mark.parametrize(("page", "line"), sorted(set(commands())))

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from sigmax.cli.console import check_interrupt, log_console, out_console, resumable, say
 from sigmax.cli.options import DownloadOption, JsonOption, Norm
 from sigmax.errors import InvalidInputError
-from sigmax.rounding import format_nearest
+from sigmax.rounding import format_duration, format_nearest
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -99,11 +99,11 @@ def train(
 
     `sigmax train cifar10 --preset cpu-cifar10-cohen --sigma 0.25 --out runs/cohen`
 
-    `sigmax train cifar10 --method smoothadv --per-input --from runs/cohen --epochs 5 --out runs/smoothadv-ds2`
+    `sigmax train cifar10 --method smoothadv --per-input --from runs/cohen --epochs 5 -o warmup=0 --out runs/ds2`
 
     `torchrun --nproc-per-node 8 -m sigmax train imagenet:DIR --preset paper-imagenet-cohen …`
     """
-    from sigmax.data import check_spelling, load_source
+    from sigmax.data import check_spelling, has_splits, load_source
     from sigmax.train import train as run
     from sigmax.train.run import method_name
 
@@ -145,12 +145,12 @@ def train(
     if as_json:
         out_console.print_json(json.dumps(asdict(summary)))
         return
-    say(f"{summary.method}, sigma {summary.sigma:g}: {summary.epochs} epochs in {_clock(summary.seconds)}")
+    say(f"{summary.method}, sigma {summary.sigma:g}: {summary.epochs} epochs in {format_duration(summary.seconds)}")
     if summary.noisy_accuracy is not None:
         say(f"held-out accuracy under one draw of noise: {format_nearest(summary.noisy_accuracy)}")
     say(f"network: {out / 'model.safetensors'}")
     say(f"curves:  tensorboard --logdir {out}")
-    test = data if _has_test_split(data) else f"{data.partition(':')[0]}:HELD-OUT"
+    test = data if has_splits(data) else f"{data.partition(':')[0]}:HELD-OUT"
     say(f"next:    sigmax certify {out} --data {test} {'--per-input ' if recipe.per_input else ''}--n 10000 --max 100")
 
 
@@ -183,13 +183,9 @@ def make_recipe(
 
 def _held_out(data: str) -> Any:
     """The test split of a named data set; a folder of the user's own has none."""
-    from sigmax.data import load_source
+    from sigmax.data import has_splits, load_source
 
-    return load_source(data, split="test") if _has_test_split(data) else None
-
-
-def _has_test_split(data: str) -> bool:
-    return not data.startswith(("folder:", "arrays:", "imagenet:"))
+    return load_source(data, split="test") if has_splits(data) else None
 
 
 def _fabric(recipe: "Recipe", device: str, devices: int | None) -> "Fabric":
@@ -261,8 +257,3 @@ def _progress(recipe: "Recipe", is_first: bool) -> Iterator[Callable[["StepRepor
         yield show
         if recent and not log_console.is_terminal:
             log_console.print(f"epoch {epoch}/{recipe.epochs}  {describe()}", highlight=False, soft_wrap=True)
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
