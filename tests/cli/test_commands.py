@@ -16,6 +16,7 @@ from commands import Run
 from sigmax import CertificateMemory, PointCertificate
 from sigmax.cli.console import resumable, track
 from sigmax.data import load_source
+from sigmax.models import ModelCard, build_network, save_model
 
 COMMANDS = ("demo", "train", "certify", "predict", "show", "report", "reproduce", "memory check")
 
@@ -185,6 +186,30 @@ def test_a_model_of_ones_own_by_factory(run: Run, tmp_path: Path, monkeypatch: p
     code, _, err = run("certify", "mine:build", "--max", 3, "--n", 50, "--sigma", 0.1, "--outputs", "probabilities")
     assert (code, err) == (0, "")
     assert len(columns(Path("runs/mine:build-digits-fixed"))) == 4
+    np.savez("few.npz", images=np.zeros((3, 1, 8, 8), np.uint8), labels=np.arange(3))
+    few = ("certify", "mine:build", "--data", "arrays:few.npz", "--n", 50, "--sigma", 0.1)
+    code, _, err = run(*few)
+    assert code == 2
+    assert "num_classes=3 (--classes) against the model" in err
+    assert run(*few, "--classes", 10)[0] == 0
+    assert "at most the 2 classes" in run(*few, "--classes", 2)[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--classes", "7"), "expected the 10 classes that the model says, got --classes 7"),
+        (("--outputs", "probabilities"), "expected the logits that the model says, got --outputs probabilities"),
+    ],
+)
+def test_options_that_contradict_the_card_are_refused(
+    run: Run, digits_model: Path, tmp_path: Path, options: tuple[str, ...], says: str
+) -> None:
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "black.png")
+    for command in (("certify", digits_model, "--max", 1), ("predict", digits_model, tmp_path / "black.png")):
+        code, _, err = run(*command, *options)
+        assert (code, len(err.splitlines())) == (2, 1)
+        assert says in err
 
 
 ERRORS = [
@@ -244,6 +269,35 @@ def test_wrong_channels_and_too_few_classes(run: Run, digits_model: Path, tmp_pa
     code, _, err = run("certify", digits_model, "--data", f"arrays:{tmp_path}/many.npz", "--out", tmp_path / "b")
     assert code == 2
     assert "10 classes of the model" in err
+
+
+@pytest.mark.parametrize(
+    ("card", "folders", "says"),
+    [
+        (
+            ("cat", "dog", "fox"),
+            ("cat", "fox"),
+            "as the model names them, cat, dog, fox, got cat, fox",
+        ),
+        (("cat", "dog", "fox"), ("cat", "dog"), None),  # the places are right
+        (("cat", "dog", "fox"), ("0", "2"), None),
+        ((), ("cat", "fox"), "expected a folder for each of the model's 3 classes, got 2"),
+        ((), ("cat", "dog", "fox"), None),
+    ],
+)
+def test_labels_that_mean_other_classes_are_refused(
+    run: Run, tmp_path: Path, card: tuple[str, ...], folders: tuple[str, ...], says: str | None
+) -> None:
+    for folder in folders:
+        (tmp_path / "images" / folder).mkdir(parents=True)
+        Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "images" / folder / "a.png")
+    network = build_network("digits-cnn", num_classes=3, in_channels=1)
+    save_model(tmp_path / "m.safetensors", network, ModelCard(arch="digits-cnn", num_classes=3, class_names=card))
+    data = ("--data", f"folder:{tmp_path}/images", "--sigma", 0.25, "--n", 10, "--out", tmp_path / "run")
+    code, _, err = run("certify", tmp_path / "m.safetensors", *data)
+    assert code == (2 if says else 0), err
+    assert (says or "") in err
+    assert (tmp_path / "run").exists() == (says is None)
 
 
 def test_nan_pixels_are_refused_and_what_was_done_is_kept(run: Run, digits_model: Path, tmp_path: Path) -> None:

@@ -112,3 +112,13 @@ def test_a_broken_file_is_named(tmp_path: Path, kind: str, content: bytes) -> No
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"mine\.npz.*No such file"):
         load_source(f"arrays:{tmp_path / 'mine.npz'}")
+
+
+def test_the_digest_sees_every_pixel(tmp_path: Path) -> None:
+    pixels = BYTES.copy()
+    source = load_source(save(tmp_path, images=pixels, labels=[0, 2, 1]))
+    pixels[1, 1, 2, 3] ^= 1
+    other = load_source(save(tmp_path, images=pixels, labels=[0, 2, 1]))
+    assert source.digest() != other.digest()
+    assert source.digest() != load_source(save(tmp_path, images=BYTES, labels=[0, 1, 2])).digest()
+    assert source.digest() == load_source(save(tmp_path, images=BYTES, labels=[0, 2, 1])).digest()

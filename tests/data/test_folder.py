@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,16 @@ def test_other_folders_are_numbered_by_the_alphabet(tmp_path: Path, names: tuple
     source = load_source(f"folder:{tmp_path}")
     assert source.class_names == tuple(sorted(names))
     np.testing.assert_array_equal(source.labels, [0, 1, 2])
+
+
+def test_the_digest_sees_every_file(tmp_path: Path) -> None:
+    for place in ("a/1.png", "a/2.png", "b/1.png"):
+        save(tmp_path / "here" / place, noise(4, 4, 3))
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    here, there = (f"folder:{tmp_path / name}" for name in ("here", "there"))
+    assert load_source(here).digest() == load_source(there).digest()
+    save(tmp_path / "there" / "a" / "2.png", np.zeros((4, 4, 3), np.uint8))
+    assert load_source(here).digest() != load_source(there).digest()
 
 
 def test_images_come_by_class_then_name_and_nothing_else_counts(tmp_path: Path) -> None:

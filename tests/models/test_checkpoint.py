@@ -185,6 +185,14 @@ def make():
 def number():
     return 5
 
+def nameless():
+    return lambda x: x.flatten(1)[:, :10]
+
+def named():
+    ask = nameless()
+    ask.identity = "version 1"
+    return ask
+
 def broken():
     return torch.nn.Linear(1, 2).no_such_thing
 
@@ -233,6 +241,16 @@ def test_a_factory_beside_the_command_gives_the_model(spec: str) -> None:
 def test_a_factory_that_gives_no_model_is_named(spec: str, problem: str) -> None:
     with pytest.raises(ModelError, match=f"expected {spec} to return a model, got {problem}"):
         load_model(spec)
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_function_of_ones_own_says_what_it_is() -> None:
+    """The name of its factory does not tell it from what the factory returns tomorrow."""
+    with pytest.raises(ModelError, match=r"own_module:nameless .* attribute identity, .* got function without"):
+        load_model("own_module:nameless")
+    loaded = load_model("own_module:named")
+    assert loaded.identity == "own_module:named version 1"
+    assert loaded.model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
 
 
 @pytest.mark.parametrize("said", [{"arch": "resnet20"}, {"normalize": "cifar10"}])

@@ -134,6 +134,25 @@ REFUSED: list[tuple[dict[str, object], str]] = [
         {"last": helper.make_node("BatchNormalization", ["scores", *["3.bias"] * 4], ["out"], training_mode=1)},
         "BatchNormalization.*mixes the inputs of a batch",
     ),
+    (
+        {
+            "last": helper.make_node(
+                "If",
+                ["scores"],
+                ["out"],
+                **{
+                    branch: helper.make_graph(
+                        [helper.make_node("RandomNormalLike", ["scores"], ["drawn"], name="inner luck")],
+                        branch,
+                        [],
+                        [helper.make_tensor_value_info("drawn", TensorProto.FLOAT, None)],
+                    )
+                    for branch in ("then_branch", "else_branch")
+                },
+            )
+        },
+        "RandomNormalLike 'inner luck'.*eval mode",
+    ),
     ({"last": helper.make_node("Softmaximum", ["scores"], ["out"])}, "that onnxruntime can run.*Softmaximum"),
 ]
 

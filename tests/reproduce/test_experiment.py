@@ -40,6 +40,7 @@ def test_an_experiment_is_what_its_file_says(tmp_path: Path) -> None:
         ("skip = 25", "skip = true", "expected data.skip to be a whole number, got True"),
         ('name = "digits"', "", "expected data.name, got none"),
         ('name = "digits"', 'name = "dgits"', "got data='dgits'; did you mean digits?"),
+        ('name = "digits"', 'name = "imagenet:x"', "expected data.train (or --train-data), got none: imagenet:x has"),
         ('name = "digits"', 'name = "digits"\ntrain = "mnits"', "got data='mnits'; did you mean mnist?"),
         ("n = 400", "n = 400.5", "expected sampling.n to be a whole number, got 400.5"),
         ("n = 400", "m = 400", "expected sampling to have only n0, n, alpha"),

@@ -17,13 +17,13 @@ from sigmax.cli.options import (
     Backend,
     BackendOption,
     BatchOption,
+    ClassesOption,
     DeviceOption,
     DownloadOption,
     JsonOption,
     ModelArgument,
     NormalizeOption,
     NormOption,
-    Outputs,
     OutputsOption,
     PerInputOption,
     SearchOption,
@@ -67,7 +67,7 @@ def certify(
         str | None,
         typer.Option(
             help="Ask only whether the radius is at least each of these, such as 0.25,0.5,1.0, and stop an input as "
-            "soon as that is known; --n is the most it gets.",
+            "soon as that is known; --n is the most it gets. Not with --tolerance or --runner-up.",
         ),
     ] = None,
     runner_up: Annotated[
@@ -80,7 +80,7 @@ def certify(
             show_default="as --n",
         ),
     ] = None,
-    skip: Annotated[int, typer.Option(help="Certify every so many inputs.")] = 1,
+    skip: Annotated[int, typer.Option(help="Certify every SKIP-th input: 20 takes inputs 0, 20, 40, …")] = 1,
     max_inputs: Annotated[int | None, typer.Option("--max", help="Stop after so many inputs.")] = None,
     memory: Annotated[
         Path | None,
@@ -91,7 +91,8 @@ def certify(
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     arch: ArchOption = None,
     normalize: NormalizeOption = None,
-    outputs: OutputsOption = Outputs.LOGITS,
+    outputs: OutputsOption = None,
+    classes: ClassesOption = None,
     batch: BatchOption = None,
     backend: BackendOption = Backend.EAGER,
     device: DeviceOption = None,
@@ -101,7 +102,7 @@ def certify(
     """Certify a data set: the class of each input and a radius within which nothing changes it.
 
     Examples:
-    `sigmax certify sigmax-demo --data digits --sigma 0.25 --n 10000 --max 100`
+    `sigmax certify sigmax-demo --data digits --n 10000 --max 100`
 
     `sigmax certify zoo:cifar10-cohen-0.25 --data cifar10 --skip 20 --per-input --out runs/ds`
 
@@ -109,7 +110,7 @@ def certify(
     """
     from sigmax.budget import Budget
     from sigmax.data import load_source
-    from sigmax.engine import certify_source, run_notes
+    from sigmax.engine import certify_source, check_classes, run_notes
     from sigmax.models.checkpoint import ZOO
     from sigmax.records import read_run
 
@@ -126,11 +127,11 @@ def certify(
         kind = "per-input" if chosen.is_per_input else "fixed"
         name = model.removeprefix(ZOO) if model.startswith(ZOO) else Path(model).stem
         out = Path("runs") / f"{name}-{data.partition(':')[0]}-{kind}"
+    if loaded.num_classes is None and classes is None:
+        classes = len(source.class_names)
+    check_classes(source, loaded.num_classes or classes or 0, loaded.card)
     smoothed = make_smoothed(
-        *(loaded, chosen, norm, outputs, batch, backend),
-        classes=len(source.class_names),
-        shape=source.shape,
-        out=out,
+        *(loaded, chosen, norm, outputs, batch, backend), classes=classes, shape=source.shape, out=out
     )
     with resumable(f"the same command with --out {out} --resume"):
         certify_source(
@@ -168,8 +169,8 @@ def predict(
     seed: SeedOption = 0,
     arch: ArchOption = None,
     normalize: NormalizeOption = None,
-    outputs: OutputsOption = Outputs.LOGITS,
-    classes: Annotated[int | None, typer.Option(help="Classes of a model of your own.")] = None,
+    outputs: OutputsOption = None,
+    classes: ClassesOption = None,
     batch: BatchOption = None,
     backend: BackendOption = Backend.EAGER,
     device: DeviceOption = None,
@@ -177,7 +178,7 @@ def predict(
 ) -> None:
     """Predict the class of images; with a memory, never contradict a certificate given before.
 
-    Example: `sigmax predict sigmax-demo three.png --sigma 0.25 --memory answers.db`
+    Example: `sigmax predict sigmax-demo three.png --memory answers.db`
     """
     import torch
 

@@ -95,7 +95,11 @@ NormalizeOption = Annotated[
         show_default=False,
     ),
 ]
-OutputsOption = Annotated[Outputs, typer.Option(help="What a model of your own returns.")]
+OutputsOption = Annotated[Outputs | None, typer.Option(help="What a model of your own returns.", show_default="logits")]
+ClassesOption = Annotated[
+    int | None,
+    typer.Option(help="Classes of a model of your own that does not say; certify takes those of the data."),
+]
 BatchOption = Annotated[
     int | None,
     typer.Option(
@@ -158,7 +162,7 @@ def make_smoothed(
     loaded: "LoadedModel",
     search: "SigmaSearch",
     norm: Norm | None,
-    outputs: Outputs,
+    outputs: Outputs | None,
     batch: int | None,
     backend: Backend,
     *,
@@ -168,7 +172,7 @@ def make_smoothed(
 ) -> "SmoothedClassifier":
     """The smoothed classifier that the options ask for.
 
-    `classes` is what the data or the user says; `out` is the run folder, where there is one.
+    `classes` is for a model that does not say how many it has; `out` is the run folder, where there is one.
     """
     from sigmax.engine import batch_of
     from sigmax.models import BaseClassifier
@@ -179,11 +183,15 @@ def make_smoothed(
     has = loaded.num_classes or classes
     if has is None:
         raise InvalidInputError("expected --classes for a model of your own, got none")
-    if classes is not None and classes > has:
-        raise InvalidInputError(f"expected at most the {has} classes of the model, got data with {classes}")
+    if classes not in (None, has):
+        raise InvalidInputError(
+            f"expected the {has} classes that the model says, got --classes {classes}; leave it out"
+        )
     if norm is None:
         norm = Norm.L1 if loaded.card and loaded.card.noise == Uniform.name else Norm.L2
-    kind = loaded.card.outputs if loaded.card else outputs.value
+    kind = loaded.card.outputs if loaded.card else (outputs or Outputs.LOGITS).value
+    if outputs not in (None, kind):
+        raise InvalidInputError(f"expected the {kind} that the model says, got --outputs {outputs}; leave it out")
     if batch is None:
         # Of the network as it is: an engine may take half a minute to build for each size.
         plain = BaseClassifier(loaded.model, num_classes=has, outputs=kind, identity=loaded.identity)

@@ -13,6 +13,7 @@ from rich.table import Table
 from sigmax.cli.console import log_console, out_console, print_whole, resumable, say, track
 from sigmax.cli.options import Backend, BackendOption, BatchOption, DeviceOption, DownloadOption, JsonOption
 from sigmax.errors import InvalidInputError
+from sigmax.rounding import format_duration
 
 if TYPE_CHECKING:
     from sigmax.reproduce import Reproduction, Step
@@ -109,7 +110,7 @@ def _work(work: "Reproduction", steps: Sequence["Step"], deadline: float) -> boo
         if time.monotonic() >= deadline:
             return False
         log_console.print(
-            f"{number}/{len(steps)} {step.kind} {step.name}, about {_clock(step.seconds)}",
+            f"{number}/{len(steps)} {step.kind} {step.name}, about {format_duration(step.seconds)}",
             highlight=False,
             soft_wrap=True,
         )
@@ -143,10 +144,10 @@ def _show_plan(steps: Sequence["Step"], as_json: bool) -> None:
     for heading in ("forward passes", "about"):
         view.add_column(heading, justify="right", no_wrap=True)
     for step in steps:
-        cost = ("", "") if step.is_done else (_count(step.passes), _clock(step.seconds))
+        cost = ("", "") if step.is_done else (_count(step.passes), format_duration(step.seconds))
         view.add_row(step.kind, step.name, step.state, *cost)
     passes, seconds = sum(step.passes for step in steps), sum(step.seconds for step in steps)
-    view.add_row("", "all that is left", "", _count(passes), _clock(seconds))
+    view.add_row("", "all that is left", "", _count(passes), format_duration(seconds))
     print_whole(view)
 
 
@@ -155,13 +156,3 @@ def _count(passes: int) -> str:
         if passes >= size:
             return f"{passes / size:.1f} {unit}"
     return str(passes)
-
-
-def _clock(seconds: float) -> str:
-    if seconds < 60:
-        return f"{math.ceil(seconds)} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours / 24:,.0f} days"

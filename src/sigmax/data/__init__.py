@@ -8,11 +8,11 @@ from sigmax.data.source import ArraySource, ImageSource
 from sigmax.errors import DataError, did_you_mean
 from sigmax.files import cache_folder
 
-__all__ = ["ArraySource", "ImageSource", "Split", "check_spelling", "data_folder", "load_source"]
+__all__ = ["ArraySource", "ImageSource", "Split", "check_spelling", "data_folder", "has_splits", "load_source"]
 
 Split = Literal["train", "test"]
 SPELLINGS = "digits, mnist[:DIR], fashion-mnist[:DIR], cifar10[:DIR], imagenet:DIR, folder:DIR, arrays:FILE.npz"
-_ALONE = ("digits", "mnist", "fashion-mnist", "cifar10")  # names that need no place
+_ALONE = ("digits", "mnist", "fashion-mnist", "cifar10")  # names that need no place; they have two splits
 _PLACED = ("mnist", "fashion-mnist", "cifar10", "imagenet", "folder", "arrays")  # names that take one
 
 
@@ -32,10 +32,15 @@ def check_spelling(spec: str) -> None:
         raise DataError(f"expected one of {SPELLINGS}, got data={spec!r}{hint}")
 
 
+def has_splits(spec: str) -> bool:
+    """Whether the data set has a part to train on and one to test with; others are taken whole."""
+    return spec.partition(":")[0] in _ALONE
+
+
 def load_source(spec: str, *, split: Split = "test", download: bool = False) -> ImageSource:
     """The data set that `spec` names; see `SPELLINGS` for what there is.
 
-    The named sets have two splits; a folder or file of the user's own is taken whole.
+    `split` says which part of a set that has two; see `has_splits`.
     """
     check_spelling(spec)
     name, _, place = spec.partition(":")

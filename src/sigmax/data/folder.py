@@ -1,6 +1,6 @@
 """Folders of images, one folder a class: ImageNet and anything laid out like it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ class FolderSource(ImageSource):
             raise DataError(f"{name}: expected a folder of class folders, got {root}; check the path")
         folders = [path for path in _visible(root) if path.is_dir()]
         self.name = name
+        self._root = root
         self.paths = [path for folder in folders for path in _visible(folder) if path.suffix.lower() in _SUFFIXES]
         if not self.paths:
             raise DataError(f"{name}: expected images in {root}/<class>/, got none")
@@ -46,6 +47,7 @@ class FolderSource(ImageSource):
             numbers = {folder: int(folder.name) for folder in folders}
             self.class_names = tuple(str(i) for i in range(max(numbers.values()) + 1))
         else:
+            self.needs_all_classes = True
             numbers = {folder: i for i, folder in enumerate(folders)}
             self.class_names = tuple(folder.name for folder in folders)
         self.labels = np.array([numbers[path.parent] for path in self.paths], dtype=np.int64)
@@ -65,6 +67,12 @@ class FolderSource(ImageSource):
             for row, image in enumerate(pool.map(self._image, [self.paths[i] for i in indices])):
                 images[row] = image
         return images
+
+    def _contents(self) -> Iterator[bytes]:
+        """Names and sizes of all files, as reading all would take too long, and the first and the last image."""
+        for path in self.paths:
+            yield f"{path.relative_to(self._root).as_posix()} {path.stat().st_size}\n".encode()
+        yield self.images([0, len(self) - 1]).tobytes()
 
     def _image(self, path: Path) -> Images:
         image = self._read(path)

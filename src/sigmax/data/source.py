@@ -1,7 +1,8 @@
 """What a data set gives: images in [0, 1] (or the user's own space), labels and their names."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from hashlib import sha256
 from typing import final
 
@@ -12,6 +13,7 @@ from sigmax.errors import DataError
 
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64]
+_BLOCK = 1_000  # images read at a time for the digest
 
 
 class ImageSource(ABC):
@@ -21,6 +23,7 @@ class ImageSource(ABC):
     class_names: tuple[str, ...]
     labels: Labels
     levels: int | None  # pixels are multiples of 1 / levels; None: they are any number
+    needs_all_classes = False  # labels are places in the list of names, and right only if no class is missing
 
     @abstractmethod
     def images(self, indices: Sequence[int]) -> Images:
@@ -34,10 +37,20 @@ class ImageSource(ABC):
     def __len__(self) -> int:
         return len(self.labels)
 
+    def _contents(self) -> Iterator[bytes]:
+        """What tells its images from others of the same shape and labels: all of them, however they are stored."""
+        for start in range(0, len(self), _BLOCK):
+            yield self.images(range(start, min(len(self), start + _BLOCK))).tobytes()
+
     def digest(self) -> str:
-        """What tells a data set from another: its labels, its shape, its first and its last image."""
+        """What tells a data set from another: shape, labels and images."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         digest = sha256(f"{self.shape} {len(self)}".encode() + self.labels.tobytes())
-        digest.update(self.images([0, len(self) - 1]).tobytes())
+        for part in self._contents():
+            digest.update(part)
         return digest.hexdigest()[:16]
 
     def check_labels(self) -> None:

@@ -130,7 +130,16 @@ def load_model(
     if path.is_file():
         box = OnnxModel(path)
         return LoadedModel(model=box, card=None, identity=box.identity)
-    return LoadedModel(model=_call_factory(module, factory), card=None, identity=spec)
+    model = _call_factory(module, factory)
+    if isinstance(model, nn.Module):
+        return LoadedModel(model=model, card=None, identity=spec)
+    identity = getattr(model, "identity", None)
+    if not isinstance(identity, str) or not identity:
+        raise ModelError(
+            f"expected {spec} to return a torch.nn.Module, or a callable with an attribute identity, a text that "
+            f"changes whenever its answers do, got {type(model).__name__} without; records and memories know it by that"
+        )
+    return LoadedModel(model=model, card=None, identity=f"{spec} {identity}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

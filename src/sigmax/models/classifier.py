@@ -87,7 +87,7 @@ class BaseClassifier:
             got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
             raise ModelError(
                 f"expected model outputs of shape {(len(x), self.num_classes)}, got {got}; "
-                f"check num_classes={self.num_classes} against the model"
+                f"check num_classes={self.num_classes} (--classes) against the model"
             )
         return scores
 

@@ -11,7 +11,9 @@ from torch.nn.functional import pad
 from sigmax.errors import ModelError, one_line
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from collections.abc import Iterator
+
+    from onnx import FunctionProto, GraphProto, NodeProto
 
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 
@@ -40,7 +42,7 @@ class OnnxModel:
             graph = onnx.load(path)
         except Exception as error:  # a broken file can raise anything
             raise ModelError(f"{path}: expected a whole ONNX file, got: {one_line(error)}") from error
-        for node in (*graph.graph.node, *(node for function in graph.functions for node in function.node)):
+        for node in _all_nodes(graph.graph, *graph.functions):
             if _is_fickle(node):
                 raise ModelError(
                     f"{path}: expected a fixed function, got {node.op_type} {node.name!r}, which answers by chance or "
@@ -85,6 +87,15 @@ class OnnxModel:
         except Exception as error:  # its errors are children of Exception itself, which nobody expects of a model
             raise RuntimeError(one_line(error)) from error
         return torch.from_numpy(scores)[: len(x)]
+
+
+def _all_nodes(*graphs: "GraphProto | FunctionProto") -> "Iterator[NodeProto]":
+    """The nodes of the graphs, and of those inside them: branches and bodies of loops."""
+    for graph in graphs:
+        for node in graph.node:
+            yield node
+            for field in node.attribute:
+                yield from _all_nodes(*([field.g] if field.HasField("g") else []), *field.graphs)
 
 
 def _is_fickle(node: "NodeProto") -> bool:

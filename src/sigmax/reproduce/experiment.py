@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 from sigmax.budget import Budget
-from sigmax.data import check_spelling
+from sigmax.data import check_spelling, has_splits
 from sigmax.engine import paper_method
 from sigmax.errors import DataError, InvalidInputError, ModelError, did_you_mean
 from sigmax.models import load_model
@@ -202,6 +202,11 @@ def _experiment(name: str, text: str, content: dict[str, Any]) -> Experiment:
     for family, table in file.networks.items():
         for network in _family(family, table, data, networks):
             networks[network.name] = network
+    if not (data.train or has_splits(data.name)) and any(network.recipe for network in networks.values()):
+        raise InvalidInputError(
+            f"expected data.train (or --train-data), got none: {data.name} has no part to train on but the images "
+            "that are certified"
+        )
     certifications: dict[str, Certification] = {}
     for i, table in enumerate(file.certify):
         for run in _certifications(table, f"certify[{i}]", sampling, networks):

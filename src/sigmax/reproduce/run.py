@@ -12,8 +12,8 @@ from typing import Any, Self, final
 
 from torch import nn
 
-from sigmax.engine import Tracker, batch_of, certify_source, run_notes
-from sigmax.errors import ModelError, RecordError
+from sigmax.engine import Tracker, batch_of, certify_source, check_classes, run_notes
+from sigmax.errors import RecordError
 from sigmax.files import lock_folder, write_atomically
 from sigmax.models import BaseClassifier, LoadedModel, ModelCard, load_model
 from sigmax.models.backends import place_model
@@ -170,11 +170,7 @@ class Reproduction:
             loaded = self._load(network)
             assert isinstance(loaded.model, nn.Module)
             assert loaded.card is not None
-            if len(self.source.class_names) > loaded.card.num_classes:
-                raise ModelError(
-                    f"expected at most the {loaded.card.num_classes} classes of {network.name}, "
-                    f"got data with {len(self.source.class_names)}"
-                )
+            check_classes(self.source, loaded.card.num_classes, loaded.card)
             place_model(loaded.model, self.machine.device)
             plain = BaseClassifier(loaded.model, num_classes=loaded.card.num_classes, outputs=loaded.card.outputs)
             batch = self.machine.batch or self._batch(network, plain)
