@@ -1,4 +1,4 @@
-"""Rounding that goes one way: a printed or stored radius never claims more than was proved."""
+"""Rounding: a printed or stored radius never claims more than was proved, other numbers are as near as can be."""
 
 import math
 from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
@@ -26,6 +26,14 @@ def format_down(value: float, digits: int = 3) -> str:
 def format_nearest(value: float, digits: int = 3) -> str:
     """`value` with this many decimals, halves up, as papers print shares and means: 0.7665 is 0.767.
 
-    Read as the shortest decimal that names the float, so that 7665 / 10000 is a half.
+    Read with twelve digits, so that 7665 / 10000 is a half, and 100 * 0.0055 and 0.3 - 0.2995 are too.
     """
-    return str(Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP))
+    return str(Decimal(f"{value:.12g}").quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP))
+
+
+def format_duration(seconds: float) -> str:
+    """A time for people, in the largest unit that it has at least one of: 12.0 s, 1.5 min, 3.2 h, 4.0 days."""
+    for unit, length in (("days", 48 * 3600), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / min(length, 24 * 3600):,.1f} {unit}"
+    return f"{seconds:.1f} s"

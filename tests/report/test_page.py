@@ -191,6 +191,13 @@ def test_runs_that_cannot_be_compared_have_charts_of_their_own(tmp_path: Path) -
     assert [chart["runs"] for chart in data_of(written(tmp_path, runs))["charts"]] == [[0, 2], [1]]
 
 
+def test_a_log_does_not_join_runs_on_different_data(tmp_path: Path) -> None:
+    label = np.zeros(5, dtype=np.int64)
+    configs: list[dict[str, Any]] = [{}, FIXED | {"data": "a"}, FIXED | {"data": "b"}, FIXED | {"data": "a"}]
+    runs = [make_run(f"run {i}", label, label, np.full(5, 0.5), config=config) for i, config in enumerate(configs)]
+    assert [chart["runs"] for chart in data_of(written(tmp_path, runs))["charts"]] == [[0], [1, 3], [2]]
+
+
 def test_a_run_without_rows_has_a_page(tmp_path: Path) -> None:
     none = np.zeros(0, dtype=np.int64)
     assert data_of(written(tmp_path, [make_run("empty", none, none, np.zeros(0))]))["runs"][0]["radius"] == []

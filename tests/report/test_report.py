@@ -15,7 +15,16 @@ from sigmax.errors import InvalidInputError, RecordError
 from sigmax.records import Run, RunFolder, format_row, read_run
 from sigmax.report.canvas import render
 from sigmax.report.figures import draw_accuracy, draw_sigmas, short_names
-from sigmax.report.grouping import by_steps, initial_sigma, method_of, pairs, read_runs, sections, upper_bound
+from sigmax.report.grouping import (
+    by_steps,
+    initial_sigma,
+    is_per_input,
+    method_of,
+    pairs,
+    read_runs,
+    sections,
+    upper_bound,
+)
 from sigmax.report.report import compose_report, write_report
 from sigmax.report.results import accuracy_table, best_table, scope, settings_table
 from sigmax.report.tables import ResultTable, to_csv, to_latex, to_markdown
@@ -260,6 +269,44 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     unnamed = [read_run(tmp_path / "runs" / f"{sigma}" / "fixed") for sigma in (0.25, 0.5)]
     assert [run.name for run in compose_report(unnamed).runs] == ["fixed", "fixed (2)"]
     assert short_names(found) == ["0.25/fixed", "0.5/fixed"]
+    (pair,) = compose_report(unnamed, baseline=unnamed[1]).pairs
+    assert (pair.run.name, pair.baseline.name) == ("fixed", "fixed (2)")
+
+
+def test_of_an_earlier_report_nothing_is_left(runs: list[Run], tmp_path: Path) -> None:
+    def files(folder: Path) -> set[str]:
+        return {str(path.relative_to(folder)) for path in folder.rglob("*.*")}
+
+    write_report(runs, tmp_path / "report")
+    (tmp_path / "report" / "figures" / "mine.png").touch()
+    write_report(runs[:1], tmp_path / "report")
+    write_report(runs[:1], tmp_path / "fresh")
+    assert files(tmp_path / "report") == files(tmp_path / "fresh") | {"figures/mine.png"}
+
+
+def test_logs_that_do_not_say_their_sigma_are_not_taken_for_one_sigma(tmp_path: Path) -> None:
+    rows = "idx label predict radius correct\n0 1 1 0.5 1\n1 0 0 0.25 1\n"
+    logs = {}
+    for name in ("macer", "qcrs"):
+        (tmp_path / f"{name}.tsv").write_text(rows.replace(" ", "\t"))
+        logs[name] = read_run(tmp_path / f"{name}.tsv")
+    (tmp_path / "own.tsv").write_text(
+        "idx\tlabel\tpredict\tradius\tcorrect\tsigma\n0\t1\t1\t0.6\t1\t0.2\n1\t0\t0\t0.3\t1\t0.3\n"
+    )
+    own = read_run(tmp_path / "own.tsv")
+    assert is_per_input(own)
+    assert [is_per_input(run) for run in logs.values()] == [None, None]
+    (section,) = sections(list(logs.values()))
+    assert list(section.methods) == ["macer", "qcrs"]
+    assert [pair.baseline.name for pair in pairs([own, logs["qcrs"]])] == ["qcrs"]  # the only one there is
+    assert pairs([own, *logs.values()]) == []
+    assert pairs([logs["macer"], logs["qcrs"]], named=logs["macer"])
+
+
+def test_captions_of_comparisons_speak_of_both_sides(runs: list[Run]) -> None:
+    tables = {table.name: table for table in compose_report(runs).tables}
+    assert "settled certificates; baselines: " in tables["comparison"].caption
+    assert "point certificates" in tables["gain"].caption
 
 
 def test_tables_in_every_format_survive_awkward_cells() -> None:

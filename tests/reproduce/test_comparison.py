@@ -124,6 +124,19 @@ def test_the_gain_of_ours_and_of_the_paper(experiment: Experiment) -> None:
     assert shown == pytest.approx({r: max(curve[r] for curve in at) - base[r] for r in RADII}, abs=0.0501)
 
 
+def test_the_best_of_more_sigmas_is_not_compared_with_the_best_of_fewer(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("[networks.cohen]\nsigma = 0.25", "[networks.cohen]\nsigma = [0.12, 0.25]")
+    two = load_experiment(str(write_experiment(tmp_path, text)))
+    heads = [row[:4] for row in compare(two)[0]["paper-gain-l2"].rows]
+    assert ("cohen-ds over cohen", "best", "ours", "halving") in heads
+    assert ("cohen-ds2 over cohen", "0.25", "ours", "Algorithm 1") in heads
+    assert not [head for head in heads if head[:2] == ("cohen-ds2 over cohen", "best")]
+    some = [run.name for run in two.certifications if run.name != "cohen-0.12-halving"]
+    heads = [row[:4] for row in compare(two, some)[0]["paper-gain-l2"].rows]
+    assert ("cohen-ds over cohen", "best", "ours", "halving") not in heads
+    assert ("cohen-ds over cohen", "best", "ours", "Algorithm 1") in heads
+
+
 def test_runs_of_the_appendix_stand_beside_their_own(experiment: Experiment) -> None:
     found, records = compare(experiment)
     table = found["paper-per-sigma-l2"]

@@ -51,7 +51,7 @@ from sigmax.report.metrics import (
     kind_of_answers,
 )
 from sigmax.report.results import has_times, run_acr
-from sigmax.rounding import format_down, format_nearest
+from sigmax.rounding import format_down, format_duration, format_nearest
 
 _LINE = 0.25  # of a title
 _BINS = 30
@@ -186,7 +186,7 @@ def draw_runtime(runs: Sequence[Run]) -> Figure:
     axes.plot(medians, places, "|", color=COLOURS[1], mew=1.5, ms=8, label="median")
     for place, run in zip(places, timed, strict=True):
         axes.annotate(
-            _duration(float(run.table.seconds.sum())),
+            format_duration(float(run.table.seconds.sum())),
             (1.02, place),
             xycoords=("axes fraction", "data"),
             va="center",
@@ -331,13 +331,6 @@ def _title(run: Run) -> str:
 def _bins(sigma: NDArray[np.float64]) -> NDArray[np.float64]:
     low, high = float(sigma.min()), float(sigma.max())
     return np.linspace(low, high if high > low else low + 1e-3, _BINS + 1)
-
-
-def _duration(seconds: float) -> str:
-    for unit, length in (("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.1f} s"
 
 
 def _extreme_rows(run: Run, baseline: Run | None) -> list[tuple[int, str]]:

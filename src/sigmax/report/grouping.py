@@ -72,12 +72,12 @@ def slug(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name)
 
 
-def is_per_input(run: Run) -> bool:
-    """Whether sigma was chosen for each input: as its search says, else as its sigmas tell."""
+def is_per_input(run: Run) -> bool | None:
+    """Whether sigma was chosen for each input: as its search says, else as its sigmas tell; None where nothing does."""
     if kind := search_of(run).get("kind"):
         return bool(kind != "FixedSigma")
     known = run.table.sigma[np.isfinite(run.table.sigma)]
-    return len(np.unique(known)) > 1
+    return len(np.unique(known)) > 1 if len(known) else None
 
 
 def search_name(run: Run) -> str:
@@ -90,8 +90,11 @@ def search_name(run: Run) -> str:
 
 
 def family_of(run: Run) -> str:
-    """Training and certification as the paper calls them, as its notes say; else by how sigma was chosen."""
-    return run.note("method") or (PER_INPUT if is_per_input(run) else FIXED)
+    """Training and certification as the paper calls them, as its notes say; else by how sigma was chosen.
+
+    A log that says neither is a family of its own.
+    """
+    return run.note("method") or {True: PER_INPUT, False: FIXED, None: run.name}[is_per_input(run)]
 
 
 def method_of(run: Run) -> str:
@@ -147,7 +150,7 @@ class Section:
 
 def sections(runs: Sequence[Run]) -> list[Section]:
     """The runs by their inputs and norm."""
-    groups = list(group_by(runs, _inputs_of).values())
+    groups = list(group_by(runs, inputs_of).values())
     found: list[Section] = []
     for group in groups:
         table = group[0].table
@@ -164,7 +167,8 @@ def sections(runs: Sequence[Run]) -> list[Section]:
     return found
 
 
-def _inputs_of(run: Run) -> tuple[int, str | None, bytes]:
+def inputs_of(run: Run) -> tuple[int, str | None, bytes]:
+    """Norm, data set and inputs, whatever their order: what runs must have in common to share a curve or a best."""
     order = np.argsort(run.table.idx, kind="stable")
     rows = np.stack([run.table.idx[order], run.table.label[order]])
     return run.table.norm, run.config.get("data"), rows.tobytes()
@@ -183,8 +187,8 @@ def pairs(runs: Sequence[Run], *, named: Run | None = None) -> list[Pair]:
     """Each run with the one that was named, else each per-input run with the fixed-sigma run of its model and sigma0.
 
     The latter must have been sampled alike: other n give other radii. Logs of others name no model: theirs is the
-    only such log with one sigma. A run without such a baseline is in no pair; nor is one that shares no input with
-    the baseline.
+    only such log with one sigma, or that does not say its sigma. A run without such a baseline is in no pair; nor is
+    one that shares no input with the baseline.
     """
     found = []
     for run in (run for run in runs if run is not named):
@@ -201,7 +205,7 @@ def pairs(runs: Sequence[Run], *, named: Run | None = None) -> list[Pair]:
 
 
 def _is_baseline(other: Run, run: Run) -> bool:
-    if is_per_input(other) or initial_sigma(run) != initial_sigma(other):
+    if is_per_input(other) is not False or initial_sigma(run) != initial_sigma(other):
         return False
     if any(run.config.get(key) != other.config.get(key) for key in _SAMPLING):
         return False

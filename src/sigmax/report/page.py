@@ -22,7 +22,7 @@ from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError
 from sigmax.files import write_atomically
 from sigmax.records import CertificateTable, Run
-from sigmax.report.grouping import Pair, fits, has_same_data, initial_sigma, is_per_input, search_of
+from sigmax.report.grouping import Pair, fits, group_by, initial_sigma, inputs_of, is_per_input, search_of
 from sigmax.report.grouping import pairs as find_pairs
 from sigmax.report.metrics import (
     abstentions,
@@ -118,13 +118,9 @@ class _Report:
         self.runs = runs
         self._source = source
         self._pairs = pairs
-        self._inputs: list[Run] = []  # the first run of each set of inputs
-        self._inputs_of: list[int] = []  # of each run: which set
-        for run in runs:
-            same = [i for i, first in enumerate(self._inputs) if _has_same_inputs(first, run)]
-            if not same:
-                self._inputs.append(run)
-            self._inputs_of.append(same[0] if same else len(self._inputs) - 1)
+        groups = group_by(runs, _rows_of)
+        self._inputs = [group[0] for group in groups.values()]  # the first run of each set of inputs
+        self._inputs_of = [list(groups).index(_rows_of(run)) for run in runs]  # of each run: which set
         if source is not None and not any(map(self._is_pictured, self._inputs)):
             raise InvalidInputError(
                 f"expected the data that a run was made with, got {source.name}, which has other labels; "
@@ -142,10 +138,9 @@ class _Report:
     @cached_property
     def charts(self) -> list[dict[str, Any]]:
         """Curves, together where they can be compared: in one norm, over the same inputs."""
-        groups: dict[tuple[int, int], list[int]] = {}
-        for number, run in enumerate(self.runs):
-            groups.setdefault((run.table.norm, self._inputs_of[number]), []).append(number)
-        return [self._chart(norm, numbers) for (norm, _), numbers in groups.items()]
+        numbers = {id(run): number for number, run in enumerate(self.runs)}
+        groups = group_by(self.runs, inputs_of)
+        return [self._chart(norm, [numbers[id(run)] for run in group]) for (norm, _, _), group in groups.items()]
 
     def _chart(self, norm: int, numbers: list[int]) -> dict[str, Any]:
         tables = [self.runs[number].table for number in numbers]
@@ -210,7 +205,7 @@ class _Report:
             "norm": table.norm,
             "rows": len(table),
             "inputs": self._inputs_of[number],
-            "is_per_input": is_per_input(run),
+            "is_per_input": bool(is_per_input(run)),
             "predict": table.predict[::step].tolist(),
             "radius": _thousandths(table.radius[::step]),
             "sigma": _millionths(table.sigma[::step]),
@@ -228,16 +223,15 @@ class _Report:
         """The run that it is compared with, where both have the same inputs."""
         baselines = [pair.baseline for pair in self._pairs if pair.run is run]
         places = [i for i, other in enumerate(self.runs) if any(other is found for found in baselines)]
-        return next((i for i in places if _has_same_inputs(run, self.runs[i])), None)
+        return next((i for i in places if _rows_of(run)[1:] == _rows_of(self.runs[i])[1:]), None)
 
     def _is_pictured(self, run: Run) -> bool:
         return self._source is not None and len(run.table) > 0 and fits(self._source, run)
 
 
-def _has_same_inputs(one: Run, other: Run) -> bool:
-    if not has_same_data(one, other):
-        return False
-    return np.array_equal(one.table.idx, other.table.idx) and np.array_equal(one.table.label, other.table.label)
+def _rows_of(run: Run) -> tuple[str | None, bytes, bytes]:
+    """Data set and inputs, row by row: runs that have these in common share the list of inputs on the page."""
+    return run.config.get("data"), run.table.idx.tobytes(), run.table.label.tobytes()
 
 
 def _settings(runs: Sequence[Run]) -> dict[str, Any]:

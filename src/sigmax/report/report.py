@@ -1,6 +1,7 @@
 """A report on runs: tables, figures and the page in one folder, from records only."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -46,11 +47,13 @@ from sigmax.report.results import (
     overview_table,
     runtime_table,
     scope,
+    scope_of_pairs,
     settings_table,
 )
 from sigmax.report.tables import ResultTable, to_csv, to_latex, to_markdown
 
-TEXT, PAGE, TITLE = "report.md", "index.html", "Certified robustness"
+TEXT, PAGE, FILES = "report.md", "index.html", "files.txt"
+TITLE = "Certified robustness"
 _FORMATS = {"md": to_markdown, "tex": to_latex, "csv": to_csv}
 
 
@@ -89,8 +92,13 @@ class Report:
             for suffix, content in render(drawing.figure).items():
                 files[f"figures/{drawing.name}.{suffix}"] = content
         try:
+            before = _listed(out)
+            _list_files(out, before | set(files))  # both, should it be killed in between
             for name, content in (files | {TEXT: self.text.encode()}).items():
                 write_atomically(out / name, content)
+            for name in before - set(files):
+                (out / name).unlink(missing_ok=True)
+            _list_files(out, set(files))
             write_page(
                 self.runs,
                 out / PAGE,
@@ -103,6 +111,17 @@ class Report:
         except OSError as error:
             raise RecordError(f"expected to write the report into {out}, got: {error}") from error
         return out / PAGE
+
+
+def _listed(out: Path) -> set[str]:
+    """The tables and figures of an earlier report in this folder."""
+    path = out / FILES
+    names = path.read_text().splitlines() if path.exists() else []
+    return {name for name in names if re.fullmatch(r"(tables|figures)/[\w.-]+", name)}
+
+
+def _list_files(out: Path, names: Iterable[str]) -> None:
+    write_atomically(out / FILES, "".join(f"{name}\n" for name in sorted(names)).encode())
 
 
 def write_report(
@@ -145,9 +164,10 @@ def compose_report(
     baseline: Run | None = None,
 ) -> Report:
     """Compute a report without writing anything; see `write_report`."""
+    named = [i for i, run in enumerate(runs) if run is baseline]
     runs = with_distinct_names(runs)
     _check_runs(runs, source)
-    found = pairs(runs, named=baseline)
+    found = pairs(runs, named=runs[named[0]] if named else baseline)
     results: list[ResultTable] = []
     figures: list[ResultFigure] = []
     blocks = [f"# {title}", *notes]
@@ -231,7 +251,7 @@ def _figures(section: Section, found: Sequence[Pair], source: ImageSource | None
             ResultFigure(
                 name=section.file("sigma"),
                 caption="sigma* over the inputs, with those whose radius grew over the baseline where there is one, "
-                f"of the best run of each method and sigma0: {scope(telling)}.",
+                f"of the run with the largest ACR, over all searches, at each sigma0: {scope(telling)}.",
                 figure=draw_sigmas(telling, shown),
             )
         )
@@ -240,7 +260,7 @@ def _figures(section: Section, found: Sequence[Pair], source: ImageSource | None
             ResultFigure(
                 name=section.file("gain"),
                 caption="Radius gained by each input over the baseline, wrong answers counting as 0: "
-                f"{scope([pair.run for pair in shown])}.",
+                f"{scope_of_pairs(shown)}.",
                 figure=draw_gains(shown),
             )
         )

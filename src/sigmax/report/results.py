@@ -144,7 +144,7 @@ def comparison_table(section: Section, pairs: Sequence[Pair]) -> ResultTable:
     return ResultTable(
         name=section.file("comparison"),
         caption="Radius of each input against the same input in the baseline, wrong answers counting as 0: "
-        f"{scope([pair.run for pair in pairs])}. p is of the exact sign test, two-sided."
+        f"{scope_of_pairs(pairs)}. p is of the exact sign test, two-sided."
         + (f" Inputs that only one run of a pair has are left out ({left_out:,})." if left_out else ""),
         header=("run", "baseline", "inputs", "gained", "lost", "equal", "mean gain", "p"),
         rows=tuple(
@@ -168,7 +168,7 @@ def gain_table(section: Section, pairs: Sequence[Pair], radii: Sequence[float]) 
     return ResultTable(
         name=section.file("gain"),
         caption=f"Certified accuracy gained over the baseline at each l{_norm(section)} radius, with p of the exact "
-        f"McNemar test, two-sided, in brackets: {scope([pair.run for pair in pairs])}.",
+        f"McNemar test, two-sided, in brackets: {scope_of_pairs(pairs)}.",
         header=("run", "baseline", *(f"{radius:g}" for radius in radii)),
         rows=tuple(
             (
@@ -268,6 +268,12 @@ def scope(runs: Sequence[Run]) -> str:
     sampled = sorted(runs, key=lambda run: samples_of(run) or 0)
     ns = " or ".join(dict.fromkeys(describe_samples(run, "not recorded") for run in sampled))
     return f"{describe_inputs(runs)}, n = {ns}, {' and '.join(kinds)} certificates"
+
+
+def scope_of_pairs(pairs: Sequence[Pair]) -> str:
+    """What the caption of a comparison must say of both sides."""
+    runs, baselines = scope([pair.run for pair in pairs]), scope([pair.baseline for pair in pairs])
+    return runs if runs == baselines else f"{runs}; baselines: {baselines}"
 
 
 def format_p(p: float) -> str:

@@ -14,17 +14,28 @@ from sigmax.report.metrics import count_certified, counted_radii
 Certificates = Sequence[PointCertificate | SettledCertificate]
 
 
-def certificate_table(certificates: Certificates, labels: Sequence[int], *, name: str = "") -> CertificateTable:
-    """The table of certificates that are in memory, for every metric of `sigmax.report.metrics`."""
+def certificate_table(
+    certificates: Certificates, labels: Sequence[int], *, name: str = "", norm: int | None = None
+) -> CertificateTable:
+    """The table of certificates that are in memory, for every metric of `sigmax.report.metrics`.
+
+    Args:
+        certificates: Points or settled answers, all in one norm.
+        labels: The true class of each.
+        name: Of the table.
+        norm: Needed only where no answer was sampled, so that none says it: all of them were looked up in a memory.
+    """
     if len(certificates) != len(labels):
         raise InvalidInputError(
             f"expected one label per certificate, got {len(labels)} labels for {len(certificates)} certificates"
         )
     points = [answer.point or answer if isinstance(answer, SettledCertificate) else answer for answer in certificates]
     sampled = [point for point in points if isinstance(point, PointCertificate)]
-    norms = {point.norm for point in sampled}
+    norms = {point.norm for point in sampled} | ({norm} if norm else set())
     if len(norms) > 1:
         raise InvalidInputError(f"expected certificates in one norm, got {sorted(norms)}")
+    if certificates and not norms:
+        raise InvalidInputError("expected norm=1 or norm=2 for answers that were all looked up, got none")
     return CertificateTable(
         name=name,
         idx=np.arange(len(labels)),
