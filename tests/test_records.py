@@ -214,9 +214,10 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
 def test_a_broken_configuration_and_a_foreign_table_are_refused(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
-    write(broken / "config.json", "{")
-    with pytest.raises(RecordError, match="configuration of a run"):
-        RunFolder(broken, CONFIG, resume=True)
+    for content in ("{", "[1]"):
+        write(broken / "config.json", content)
+        with pytest.raises(RecordError, match="configuration of a run"):
+            RunFolder(broken, CONFIG, resume=True)
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     write(foreign / "config.json", json.dumps(CONFIG))

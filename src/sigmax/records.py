@@ -127,7 +127,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     try:
         return dict(json.loads(path.read_text()))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise RecordError(f"{path}: expected the configuration of a run, got: {error}") from error
 
 

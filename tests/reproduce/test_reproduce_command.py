@@ -170,6 +170,8 @@ def test_missing_data_is_fetched_only_for_work_and_when_allowed(
     ("flags", "says"),
     [
         ("--max-hours -1", "--max-hours >= 0"),
+        ("--batch 0", "--batch >= 1"),
+        ("--batch -64 --plan", "--batch >= 1"),
         ("--device abacus", "a device that is here"),
         ("--data cifar10:/nonexistent", "unpack the official archive"),
     ],

@@ -76,7 +76,15 @@ def test_never_far_behind_one_sigma_on_a_half_space() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"candidates": 1}, {"samples": 0}, {"rounds": 0}, {"pilot": -1}, {"bounds": (0.5, 0.1)}, {"fixes_class": False}],
+    [
+        {"candidates": 1},
+        {"samples": 0},
+        {"rounds": 0},
+        {"pilot": -1},
+        {"bounds": (0.5, 0.1)},
+        {"bounds": (0.3, 0.6)},
+        {"fixes_class": False},
+    ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(InvalidInputError, match="expected"):

@@ -1,6 +1,8 @@
 """Trainings on the digits: what they learn, and what does not change them."""
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -375,6 +377,28 @@ def test_a_network_that_does_not_fit_is_refused(digits: ImageSource, tmp_path: P
     five = ArraySource("five", digits.images(range(100)), digits.labels[:100] % 5, "abcde", levels=None)
     with pytest.raises(ModelError, match=r"5 classes .* five .* got network.head.2.weight of shape \(10, 64\)"):
         Training(SHORT, five, network=network)
+
+
+@pytest.mark.parametrize("shape", [(1, 16, 16), (8, 8)])
+def test_images_that_the_network_cannot_look_at_are_refused(shape: tuple[int, ...]) -> None:
+    source = ArraySource("odd", np.zeros((100, *shape), np.float32), np.arange(100) % 10, "abcdefghij", levels=None)
+    with pytest.raises(ModelError, match=r"expected a model that takes inputs of shape .*; check channels"):
+        Training(SHORT, source)
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(
+    digits: ImageSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, _content: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    interrupted(SHORT, digits, tmp_path, 3, checkpoint_steps=1)
+    before = (tmp_path / "checkpoint.pt").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("sigmax.train.run.write_atomically", full)
+        with pytest.raises(TrainingError, match=r"expected to write .*checkpoint.pt, got: .* make room, then --resume"):
+            train(SHORT, digits, tmp_path, resume=True)
+    assert (tmp_path / "checkpoint.pt").read_bytes() == before
 
 
 def events(content: bytes, kind: Callable[[], Any]) -> list[Any]:

@@ -13,6 +13,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
+from sigmax.errors import InvalidInputError
 from sigmax.models import BaseClassifier, build_network
 from sigmax.models.backends import Backend, accelerate, place_model
 from sigmax.noise import Gaussian
@@ -39,6 +40,8 @@ class Machine:
     batch: int | None = None
 
     def __post_init__(self) -> None:
+        if self.batch is not None and self.batch < 1:
+            raise InvalidInputError(f"expected --batch >= 1, got batch={self.batch}")
         place_model(nn.Identity(), self.device)  # refuses what is not here, before any work
 
     def fabric(self, precision: str) -> Fabric:

@@ -54,6 +54,8 @@ class HalvingSearch(SigmaSearch):
         low, high = self.limits
         if not 0.0 < low < high < float("inf"):
             raise InvalidInputError(f"expected bounds 0 < low < high, got [{low}, {high}]")
+        if not low <= self.initial <= high:
+            raise InvalidInputError(f"expected sigma0 inside its bounds, got {self.initial} and [{low}, {high}]")
         if not self.fixes_class:
             raise InvalidInputError("expected fixes_class=True: without a class to keep to there is nothing to judge")
 

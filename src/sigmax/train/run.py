@@ -13,7 +13,7 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from sigmax.data import ImageSource
-from sigmax.errors import InvalidInputError, TrainingError
+from sigmax.errors import InvalidInputError, TrainingError, one_line
 from sigmax.files import lock_folder, write_atomically
 from sigmax.models import ModelCard, save_model
 from sigmax.models.checkpoint import MODEL_FILE, card_entry
@@ -201,7 +201,12 @@ class _TrainingFolder:
         }
         buffer = io.BytesIO()
         torch.save(content, buffer)
-        write_atomically(self.checkpoint, buffer.getvalue())
+        try:
+            write_atomically(self.checkpoint, buffer.getvalue())
+        except OSError as error:
+            raise TrainingError(
+                f"expected to write {self.checkpoint}, got: {error}; the one before stays: make room, then --resume"
+            ) from error
 
 
 @final
@@ -252,9 +257,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a broken pickle can raise anything
-        reason = " ".join(str(error).split())[:200]
         raise TrainingError(
-            f"{path}: expected a whole checkpoint, got: {reason}; start anew in another --out"
+            f"{path}: expected a whole checkpoint, got: {one_line(error)}; start anew in another --out"
         ) from error
     if not {"recipe", "data", "seconds", "steps_done", "state_dict", "optimizer", "sigma", "precision"} <= set(content):
         raise TrainingError(f"{path}: expected a checkpoint of a training, got one of something else")

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from sigmax.data import ImageSource
 from sigmax.errors import ModelError, TrainingError
-from sigmax.models import Normalize, build_network, with_normalisation
+from sigmax.models import BaseClassifier, Normalize, build_network, with_normalisation
 from sigmax.noise import add_noise
 from sigmax.sampling import Stage, random_stream
+from sigmax.train.evaluation import evaluating
 from sigmax.train.examples import ExampleStream
 from sigmax.train.objectives import Batch
 from sigmax.train.optimizers import make_optimizer
@@ -73,6 +74,7 @@ class Training:
         if network is not None:
             _check_fits(network, self.network, recipe, source)
             self.network = network
+        _check_takes(self.network, source)
         if len(source.shape) == 3:
             # Convolutions run up to twice as fast in this layout; the weights are the same.
             self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -211,6 +213,12 @@ def _check_fits(network: nn.Module, fresh: nn.Module, recipe: Recipe, source: Im
             f"expected a {recipe.arch} for the {len(source.class_names)} classes and {source.shape[0]} channels of "
             f"{source.name} to start from, got {name} of shape {shapes.get(name)}, not {expected.get(name)}"
         )
+
+
+def _check_takes(network: nn.Module, source: ImageSource) -> None:
+    """Refuse a network that cannot look at these images, before any work."""
+    with evaluating(network) as bare, torch.no_grad():
+        BaseClassifier(bare, num_classes=len(source.class_names)).scores(torch.from_numpy(source.images([0])))
 
 
 def fresh_network(recipe: Recipe, source: ImageSource) -> nn.Module:
