@@ -228,7 +228,7 @@ def test_a_report_on_runs_with_pictures(runs: list[Run], tmp_path: Path) -> None
     assert "data:image/png;base64," in page.read_text()
     text = (out / "report.md").read_text()
     assert "## Further tables\n\nOf the paper." in text
-    assert "| k90 | - | toy | AscentSearch(steps=90) | 0.25 | 10 | 500 | 0.01 | 7 | 4 | l2 | settled |" in text
+    assert "| k90 | settled | - | toy | 4 | l2 | 0.25 | AscentSearch: steps 90 | 10 | 500 | 0.01 | 7 |" in text
     assert "4 inputs of toy, n = 500, point and settled certificates" in text
     drawn = {path.stem for path in (out / "figures").glob("*.pdf")}
     assert drawn == {"accuracy", "steps", "sigma", "gain", "runtime", "pictures-k10"}

@@ -22,18 +22,17 @@ from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError
 from sigmax.files import write_atomically
 from sigmax.records import CertificateTable, Run
-from sigmax.report.grouping import Pair, fits, group_by, initial_sigma, inputs_of, is_per_input, search_of
+from sigmax.report.grouping import Pair, fits, group_by, inputs_of, is_per_input
 from sigmax.report.grouping import pairs as find_pairs
 from sigmax.report.metrics import (
     abstentions,
-    average_certified_radius,
     certified_accuracy,
     common_radii,
     count_certified,
     counted_radii,
     kind_of_answers,
 )
-from sigmax.report.results import describe_inputs, describe_samples
+from sigmax.report.results import describe_inputs, run_acr, settings_of
 from sigmax.report.tables import ResultTable
 from sigmax.rounding import format_nearest
 
@@ -242,29 +241,11 @@ def _settings(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _row_of_settings(run: Run) -> dict[str, str]:
-    table, config = run.table, run.config
-    search = search_of(run)
-    more = ", ".join(
-        f"{key} {value}" for key, value in search.items() if key not in ("kind", "initial") and value is not None
-    )
-    initial = initial_sigma(run)
-    said = {
-        "certificates": kind_of_answers(table),
-        "model": run.note("model"),
-        "data": run.note("data"),
-        "inputs": f"{len(table):,}" + (f" ({table.dropped} cut off)" if table.dropped else ""),
-        "norm": f"l{table.norm}",
-        "sigma0": None if initial is None else f"{initial:g}",
-        "sigma": _sigma_range(table),
-        "search": (f"{search['kind']}: {more}" if more else search["kind"]) if search else None,
-        "n0": config.get("n0"),
-        "n": describe_samples(run, _UNKNOWN),
-        "alpha": config.get("alpha"),
-        "seed": config.get("seed"),
-        "ACR": format_nearest(average_certified_radius(table)),
-        "abstained": format_nearest(abstentions(table)),
+    return settings_of(run, _UNKNOWN) | {
+        "sigma": _sigma_range(run.table) or _UNKNOWN,
+        "ACR": format_nearest(run_acr(run)),
+        "abstained": format_nearest(abstentions(run.table)),
     }
-    return {"run": run.name} | {key: _UNKNOWN if value is None else str(value) for key, value in said.items()}
 
 
 def _sigma_range(table: CertificateTable) -> str | None:

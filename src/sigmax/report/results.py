@@ -208,22 +208,33 @@ def runtime_table(section: Section) -> ResultTable:
 
 def settings_table(runs: Sequence[Run]) -> ResultTable:
     """What every run was made with."""
-    header = ("run", "model", "data", "search", "sigma0", "n0", "n", "alpha", "seed", "inputs", "norm", "answers")
+    rows = [settings_of(run) for run in runs]
     return ResultTable(
         name=SETTINGS,
         caption=f"The settings of every run ({UNKNOWN}: its record does not say); each has its own inputs, n and kind "
         "of certificate, point or settled.",
-        header=header,
-        rows=tuple(
-            (
-                *(run.name, run.note("model") or UNKNOWN, run.note("data") or UNKNOWN, _search(run)),
-                *(_shown(initial_sigma(run)), _shown(run.config.get("n0")), describe_samples(run)),
-                *(_shown(run.config.get("alpha")), _shown(run.config.get("seed"))),
-                *(f"{len(run.table):,}", f"l{run.table.norm}", kind_of_answers(run.table)),
-            )
-            for run in runs
-        ),
+        header=tuple(rows[0]),
+        rows=tuple(tuple(row.values()) for row in rows),
     )
+
+
+def settings_of(run: Run, unknown: str = UNKNOWN) -> dict[str, str]:
+    """What a run was made with, in words, by name."""
+    table, config = run.table, run.config
+    said = {
+        "certificates": kind_of_answers(table),
+        "model": run.note("model"),
+        "data": run.note("data"),
+        "inputs": f"{len(table):,}" + (f" ({table.dropped} cut off)" if table.dropped else ""),
+        "norm": f"l{table.norm}",
+        "sigma0": initial_sigma(run),
+        "search": _search(run),
+        "n0": config.get("n0"),
+        "n": describe_samples(run, unknown),
+        "alpha": config.get("alpha"),
+        "seed": None if config.get("seed") is None else str(config["seed"]),  # no number to count with
+    }
+    return {"run": run.name} | {name: unknown if value is None else _shown(value) for name, value in said.items()}
 
 
 def run_acr(run: Run) -> float:
@@ -281,11 +292,11 @@ def format_p(p: float) -> str:
     return "<0.001" if p < 0.001 else format_nearest(p)
 
 
-def _search(run: Run) -> str:
-    """The search in words: its kind and what it was set to."""
+def _search(run: Run) -> str | None:
+    """Its search: the kind and what it was set to."""
     said = search_of(run)
-    own = {key: value for key, value in said.items() if key not in ("kind", "initial") and value is not None}
-    return f"{said['kind']}({', '.join(f'{key}={value}' for key, value in own.items())})" if said else UNKNOWN
+    own = [f"{key} {value}" for key, value in said.items() if key not in ("kind", "initial") and value is not None]
+    return ": ".join([said["kind"], *([", ".join(own)] if own else [])]) if said else None
 
 
 def _norm(section: Section) -> int:
@@ -324,5 +335,7 @@ def _signed(value: float) -> str:
     return f"{'-' if value < 0 else '+'}{shown}" if float(shown) else shown
 
 
-def _shown(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:,}" if isinstance(value, int) else f"{value:g}"
+def _shown(value: float | str | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or UNKNOWN
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
