@@ -1,8 +1,10 @@
 """The classes that a network gives to noisy copies of inputs, kept in a file: asked once, looked at in many ways."""
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +59,13 @@ def collect(options: argparse.Namespace, network: nn.Module, sigmas: Sequence[fl
     source = load_source(options.data)
     num_classes = len(source.class_names)
     indices = np.arange(0, len(source), options.skip)[: options.max]
-    # Answers of another network, or as many others, are in another file.
-    name = BaseClassifier(network, num_classes=num_classes).fingerprint[:12]
+    # Answers of another network or engine, or to other questions, are in another file.
+    fingerprint = BaseClassifier(network, num_classes=num_classes).fingerprint
+    asked = [fingerprint, options.backend, source.digest(), indices.tolist(), list(sigmas), stage.name]
+    if options.samples % ROWS:
+        raise SystemExit(f"expected --samples to be a multiple of {ROWS}, got {options.samples}")
     shape = (len(indices), len(sigmas), options.samples)
+    name = sha256(json.dumps(asked).encode()).hexdigest()[:12]
     path = options.out / f"answers-{name}-{'x'.join(map(str, shape))}.npy"
     if not path.exists():
         options.out.mkdir(parents=True, exist_ok=True)

@@ -5,13 +5,9 @@ Called by benchmarks/peers.py; prints one line of JSON.
 
 import argparse
 import json
-import re
-import resource
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,6 +15,7 @@ from scipy.special import ndtri
 from scipy.stats import binomtest
 from torch import Tensor, nn
 
+from machine import peak_megabytes
 from networks import CLASSES, SHAPE, SIGMA, make_network, make_smoothed
 from sigmax.models.backends import Backend
 
@@ -78,15 +75,6 @@ CONTENDERS: dict[str, Callable[[str, Tensor], Certify]] = {
     "usual-loop": usual_loop,
     "art": art,
 }
-
-
-def peak_megabytes() -> float:
-    # A child inherits ru_maxrss from a larger parent on Linux; what the kernel says of this program alone does not.
-    status = Path("/proc/self/status")
-    if status.exists():
-        return int(re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())[0]) / 1024
-    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
 def main() -> None:

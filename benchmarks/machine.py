@@ -2,6 +2,9 @@
 
 import os
 import platform
+import re
+import resource
+import sys
 from pathlib import Path
 
 import torch
@@ -24,3 +27,13 @@ def describe_machine() -> str:
 
 if __name__ == "__main__":
     print(describe_machine())
+
+
+def peak_megabytes() -> float:
+    """The most memory that this process has had."""
+    # A child inherits ru_maxrss from a larger parent on Linux; what the kernel says of this program alone does not.
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())[0]) / 1024
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20

@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import sqlite3
 import statistics
 import tempfile
@@ -33,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy.fft import idctn
 
-from machine import hardware
+from machine import hardware, peak_megabytes
 from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.data import load_source
 from sigmax.memory import CertificateMemory, Ledger
@@ -121,7 +120,7 @@ def measure(images: Images, folder: Path) -> dict[str, float]:
     ):
         memory.settle_many(images, points)
         growing.settle_many(images, points)
-        durable.settle_many(images[:BATCH], points[:BATCH])
+        durable.settle_many(images, points)
         assert memory.lookup_many(queries) == [None] * len(queries)
         assert [memory.lookup(image) for image in images[:ROUNDS]] == memory.lookup_many(images[:ROUNDS])
         return milliseconds(
@@ -184,9 +183,7 @@ def ask(file: Path) -> dict[str, float]:
         )
         settle = {"settle": lambda i: memory.settle(queries[i], certificate(label=i % 10, radius=0.5))}
         times |= milliseconds(settle)
-    # Kilobytes, but on macOS bytes.
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if platform.system() == "Darwin" else 1_024)
-    return times | {"resident at most, GB": peak / 1e9, "file, GB": file.stat().st_size / 1e9}
+    return times | {"resident at most, GB": peak_megabytes() * 2**20 / 1e9, "file, GB": file.stat().st_size / 1e9}
 
 
 def main() -> None:

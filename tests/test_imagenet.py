@@ -58,9 +58,9 @@ def test_certification_fits_into_four_gigabytes(weights: Path, tmp_path: Path) -
         "--json",
     ]
     code = (
-        "import resource, sys; sys.argv = ['sigmax', *sys.argv[1:]]; from sigmax.cli import main\n"
+        "import re, sys; sys.argv = ['sigmax', *sys.argv[1:]]; from sigmax.cli import main\n"
         "try: main()\n"
-        "finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+        "finally: print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

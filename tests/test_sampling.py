@@ -63,7 +63,7 @@ def test_an_index_outside_the_streams_is_refused() -> None:
         random_stream(0, 2**29, Stage.SEARCH, CPU)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 9), st.integers(1, 150), st.integers(1, 300), st.randoms(use_true_random=False))
 def test_counts_do_not_depend_on_how_inputs_are_batched(
     network: BaseClassifier, inputs: int, n: int, batch_size: int, random: Random

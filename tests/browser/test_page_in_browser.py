@@ -19,7 +19,8 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from made_up_runs import make_pair, make_run, make_source
 from sigmax.records import CertificateTable, Run
-from sigmax.report.metrics import certified_accuracy
+from sigmax.report.grouping import pairs
+from sigmax.report.metrics import certified_accuracy, counted_radii
 from sigmax.report.page import write_page
 from sigmax.report.tables import ResultTable
 from sigmax.rounding import format_down, format_nearest
@@ -357,3 +358,48 @@ def test_a_run_that_only_abstains_is_drawn_too(browser: webdriver.Chrome, tmp_pa
     browser.get((tmp_path / "page.html").as_uri())
     assert count(browser) == 20
     assert console(browser) == []  # neither NaN in a path nor anything else
+
+
+def test_texts_name_the_baseline_whatever_it_is(browser: webdriver.Chrome, runs: list[Run], tmp_path: Path) -> None:
+    """With --baseline a run of one sigma may be compared with one that has its own for each input."""
+    log = make_run("log", runs[0].table.label, runs[0].table.predict, runs[0].table.radius)
+    page = tmp_path / "page.html"
+    write_page([*runs, log], page, title="Named", tables=[], pairs=pairs([*runs, log], named=runs[1]))
+    browser.get(page.as_uri())
+    assert console(browser) == []
+    choose(browser, run="0")
+    assert find(browser, "#compared").text.startswith("fixed (point) against own (settled)")
+    best = int(np.argmax(counted_radii(runs[0].table)))
+    browser.execute_script(f"choosePoint(scatter.spots.findIndex((spot) => spot.rows.includes({best})))")
+    said = find(browser, "#scatter .reading").text
+    theirs, ours = (format_down(float(counted_radii(run.table)[best])) for run in (runs[1], runs[0]))
+    assert f"{theirs} in the baseline, {ours} in this run" in said
+    assert "under one sigma" not in browser.find_element(By.TAG_NAME, "main").text
+    assert "log (point, sigma not said)" in [option.text for option in Select(find(browser, "[name=run]")).options]
+
+
+@pytest.mark.parametrize("address_of", ["run=length", "point=5,5", "sort=gain&run=0"])
+def test_an_address_of_nothing_is_as_good_as_none(browser: webdriver.Chrome, address: str, address_of: str) -> None:
+    browser.get("about:blank")
+    browser.get(f"{address}#{address_of}")
+    assert console(browser) == []
+    assert count(browser) == SIZE
+    assert Select(find(browser, "[name=sort]")).first_selected_option.get_attribute("value") == ""
+
+
+def test_sigmas_that_are_all_alike_make_one_bar_that_the_address_restores(
+    browser: webdriver.Chrome, runs: list[Run], tmp_path: Path
+) -> None:
+    table = runs[1].table
+    alike = make_run("alike", table.label, table.predict, table.radius, sigma=0.25, config=runs[1].config)
+    page = tmp_path / "page.html"
+    write_page([alike], page, title="Alike", tables=[])
+    browser.get(page.as_uri())
+    (bar,) = browser.find_elements(By.CSS_SELECTOR, "#histogram .bar")
+    bar.send_keys(Keys.ENTER)
+    assert hash_of(browser) == "#sigma=250000,251000"
+    browser.refresh()
+    assert count(browser) == SIZE
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#chips button")) == 1
+    find(browser, "#chips button").send_keys(Keys.ENTER)
+    assert browser.switch_to.active_element.get_attribute("id") == "count"

@@ -42,7 +42,7 @@ def exact_power(x: Vector, y: Vector, norm: int) -> Fraction:
 @example(coordinates=[(1.7e308, -1.7e308)])
 @example(coordinates=[(1.7e308, 0.0), (1.7e308, 0.0)])
 @example(coordinates=[(1e-200, 0.0), (1e-200, 0.0)])
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_bounds_contain_the_distance(norm: int, coordinates: list[tuple[float, float]]) -> None:
     x, y = vectors(coordinates)
     lows, highs = distance_bounds(x, y[None], norm=norm)
@@ -63,7 +63,7 @@ def test_bounds_are_tight(norm: int, size: int) -> None:
 
 @NORMS
 @given(coordinates=pairs(ANY_FLOAT, TINY_FLOAT, PIXEL, GRID), threshold=st.floats(min_value=0.0, allow_infinity=False))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_comparison_is_exact(norm: int, coordinates: list[tuple[float, float]], threshold: float) -> None:
     x, y = vectors(coordinates)
     difference = exact_power(x, y, norm) - Fraction(threshold) ** norm
@@ -71,7 +71,7 @@ def test_comparison_is_exact(norm: int, coordinates: list[tuple[float, float]], 
 
 
 @given(coordinates=pairs(ANY_FLOAT, TINY_FLOAT, PIXEL))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_comparison_sees_ties_in_l1(coordinates: list[tuple[float, float]]) -> None:
     x, y = vectors(coordinates)
     distance = exact_power(x, y, 1)
@@ -81,7 +81,7 @@ def test_comparison_sees_ties_in_l1(coordinates: list[tuple[float, float]]) -> N
 
 
 @given(exponent=st.integers(-1000, 1000), triple=st.sampled_from([(3, 4, 5), (5, 12, 13), (8, 15, 17)]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_comparison_sees_ties_in_l2(exponent: int, triple: tuple[int, int, int]) -> None:
     a, b, c = (math.ldexp(side, exponent) for side in triple)
     x, y = np.array([0.0, b]), np.array([a, 0.0])
@@ -117,7 +117,7 @@ def test_a_region_holds_its_centre_even_with_radius_zero(norm: int) -> None:
     coordinates=pairs(ANY_FLOAT, TINY_FLOAT, PIXEL, GRID),
     radius=ANY_FLOAT.map(abs) | TINY_FLOAT.map(abs) | GRID.map(abs),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_being_inside_is_exact(norm: int, coordinates: list[tuple[float, float]], radius: float) -> None:
     x, y = vectors(coordinates)
     power = exact_power(x, y, norm)

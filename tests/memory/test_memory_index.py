@@ -44,7 +44,7 @@ def near(index: SketchIndex, x: Vector, radius: float, label: int | None = None,
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @given(seed=st.integers(0, 2**32), exponent=st.integers(-12, 12), is_sparse=st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_sketches_are_no_farther_apart_than_inputs(
     shape: tuple[int, ...], seed: int, exponent: int, is_sparse: bool
 ) -> None:
@@ -81,7 +81,7 @@ def touches(x: Vector, y: Vector, reach: Fraction, norm: int) -> bool:
     label=st.sampled_from([None, 0, 1, 2]),
     block=st.sampled_from([1, 3, 30]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_near_misses_nothing_that_matters(
     norm: int, seed: int, count: int, dims: int, exponent: int, start: int, label: int | None, block: int
 ) -> None:

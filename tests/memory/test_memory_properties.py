@@ -98,7 +98,7 @@ def expect(step: Step, entries: list[Stored], norm: int) -> Expected:
 
 @pytest.mark.parametrize("norm", [1, 2])
 @given(steps=crowds())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_every_answer_follows_the_rules_and_none_contradicts_another(norm: int, steps: list[Step]) -> None:
     entries: list[Stored] = []
     with CertificateMemory(norm=norm) as memory:
@@ -131,7 +131,7 @@ def test_every_answer_follows_the_rules_and_none_contradicts_another(norm: int, 
 
 @pytest.mark.parametrize("norm", [1, 2])
 @given(steps=crowds(), cuts=st.lists(st.integers(0, 14), max_size=3), block=st.sampled_from([1, 2, 5, 256]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_settling_in_blocks_is_settling_one_after_another(
     norm: int, steps: list[Step], cuts: list[int], block: int
 ) -> None:

@@ -115,7 +115,7 @@ def test_an_envelope_is_no_lower_than_any_run_and_reached_by_the_one_it_names(
 
 
 @given(rows, st.sampled_from(RADII), st.sampled_from([0.5, 0.9, 0.99]))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_intervals_contain_the_estimate_and_widen_with_confidence(
     content: list[tuple[int, int, float]], radius: float, confidence: float
 ) -> None:
@@ -149,7 +149,6 @@ def test_the_accuracy_interval_covers_the_truth_as_often_as_it_says() -> None:
 
 
 @given(rows, st.integers(0, 2**32 - 1))
-@settings(deadline=None)
 def test_a_comparison_is_symmetric(content: list[tuple[int, int, float]], seed: int) -> None:
     one = table(content)
     draw = np.random.default_rng(seed)

@@ -75,7 +75,7 @@ def test_curves_and_columns_say_what_the_metrics_say(tmp_path: Path) -> None:
     assert own["compared"] == {
         "gained": (gain > 0).sum(),
         "lost": (gain < 0).sum(),
-        "mean": format_nearest(gain.mean()),
+        "mean": "+" + format_nearest(gain.mean()),
     }
     assert (own["fixed"], data["runs"][0]["fixed"]) == (0, None)
     assert len(data["inputs"]) == 1  # told once for both runs

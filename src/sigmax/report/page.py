@@ -32,7 +32,7 @@ from sigmax.report.metrics import (
     counted_radii,
     kind_of_answers,
 )
-from sigmax.report.results import describe_inputs, run_acr, settings_of
+from sigmax.report.results import describe_inputs, format_signed, run_acr, settings_of
 from sigmax.report.tables import ResultTable
 from sigmax.rounding import format_nearest
 
@@ -204,7 +204,7 @@ class _Report:
             "norm": table.norm,
             "rows": len(table),
             "inputs": self._inputs_of[number],
-            "is_per_input": bool(is_per_input(run)),
+            "is_per_input": is_per_input(run),
             "predict": table.predict[::step].tolist(),
             "radius": _thousandths(table.radius[::step]),
             "sigma": _millionths(table.sigma[::step]),
@@ -258,7 +258,7 @@ def _sigma_range(table: CertificateTable) -> str | None:
 
 def _compared(gain: NDArray[np.float64]) -> dict[str, Any]:
     mean = float(gain.mean()) if len(gain) else 0.0
-    return {"gained": int((gain > 0).sum()), "lost": int((gain < 0).sum()), "mean": format_nearest(mean)}
+    return {"gained": int((gain > 0).sum()), "lost": int((gain < 0).sum()), "mean": format_signed(mean)}
 
 
 def _thousandths(values: NDArray[np.float64]) -> list[int]:

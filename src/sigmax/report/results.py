@@ -151,7 +151,7 @@ def comparison_table(section: Section, pairs: Sequence[Pair]) -> ResultTable:
             (
                 *(pair.run.name, pair.baseline.name),
                 *(f"{count:,}" for count in (c.inputs, c.gained, c.lost, c.equal)),
-                *(_signed(c.mean_gain), format_p(c.p_value)),
+                *(format_signed(c.mean_gain), format_p(c.p_value)),
             )
             for pair, c in zip(pairs, found, strict=True)
         ),
@@ -173,7 +173,10 @@ def gain_table(section: Section, pairs: Sequence[Pair], radii: Sequence[float]) 
         rows=tuple(
             (
                 *(pair.run.name, pair.baseline.name),
-                *(f"{_signed(at.accuracy - at.baseline_accuracy)} ({format_p(at.p_value)})" for at in comparison.at),
+                *(
+                    f"{format_signed(at.accuracy - at.baseline_accuracy)} ({format_p(at.p_value)})"
+                    for at in comparison.at
+                ),
             )
             for pair, comparison in zip(pairs, found, strict=True)
         ),
@@ -292,6 +295,12 @@ def format_p(p: float) -> str:
     return "<0.001" if p < 0.001 else format_nearest(p)
 
 
+def format_signed(value: float) -> str:
+    """A difference with its sign, three decimals; none for what rounds to nothing."""
+    shown = format_nearest(abs(value))
+    return f"{'-' if value < 0 else '+'}{shown}" if float(shown) else shown
+
+
 def _search(run: Run) -> str | None:
     """Its search: the kind and what it was set to."""
     said = search_of(run)
@@ -328,11 +337,6 @@ def _best(values: NDArray[np.float64], *, first: int) -> frozenset[tuple[int, in
 def _with_interval(value: float, interval: tuple[float, float]) -> str:
     low, high = map(format_nearest, interval)
     return f"{format_nearest(value)} [{low}, {high}]"
-
-
-def _signed(value: float) -> str:
-    shown = format_nearest(abs(value))
-    return f"{'-' if value < 0 else '+'}{shown}" if float(shown) else shown
 
 
 def _shown(value: float | str | None) -> str:

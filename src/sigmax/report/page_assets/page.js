@@ -90,7 +90,7 @@ function readAddress() {
   const said = new URLSearchParams(location.hash.slice(1));
   const pair = (name) => (/^-?\d+,-?\d+$/.test(said.get(name) ?? "") ? said.get(name).split(",").map(Number) : null);
   resetView();
-  if (report.runs[said.get("run")]) view.run = Number(said.get("run"));
+  if (/^\d+$/.test(said.get("run") ?? "") && report.runs[said.get("run")]) view.run = Number(said.get("run"));
   for (const name of CHOICES) view[name] = said.get(name) ?? "";
   view.sigma = pair("sigma");
   view.point = pair("point");
@@ -257,7 +257,7 @@ function binsOf(run) {
   const known = run.sigma?.filter((sigma) => sigma !== null) ?? [];
   if (!run.is_per_input || !known.length) return [];
   const low = known.reduce((a, b) => Math.min(a, b)), high = known.reduce((a, b) => Math.max(a, b));
-  const step = roundStep(high - low, 36);
+  const step = roundStep(Math.max(high - low, 36_000), 36);  // in millionths: at least a thousandth of sigma
   const bins = [];
   for (let from = Math.floor(low / step) * step; from <= high; from += step) bins.push([from, from + step]);
   return bins;
@@ -302,7 +302,7 @@ function drawHistogram() {
   plot.root.setAttribute("aria-label", "Histogram of sigma*");
   plot.root.classList.toggle("has-choice", view.sigma !== null);
   const key = run.change && html("div", { class: "key" },
-    html("span", { class: "gained" }, "radius gained over the fixed sigma"), html("span", { class: "rest" }, "not gained"));
+    html("span", { class: "gained" }, "radius gained over the baseline"), html("span", { class: "rest" }, "not gained"));
   place.replaceChildren(plot.root, ...(key ? [key] : []));
   if (focused) [...place.querySelectorAll(".bar")].find((bar) => bar.dataset.bin === focused)?.focus();
   part.querySelector("details > div").replaceChildren(table(
@@ -310,7 +310,7 @@ function drawHistogram() {
     counts.map(({ bin, all, gained }) => [sigmaText(bin[0]), sigmaText(bin[1]), all, ...(run.change ? [gained] : [])])));
 }
 
-// ---------------------------------------------------------------- radius under one sigma against its own
+// ---------------------------------------------------------------- radius against that in the baseline
 
 const scatter = { place: document.querySelector("#scatter .plot"), spots: [], index: -1 };
 scatter.place.setAttribute("tabindex", "0");
@@ -333,8 +333,8 @@ function drawScatter() {
   const width = Math.max(260, scatter.place.clientWidth), height = 320;
   const all = Object.values(dots).flatMap((map) => [...map.values()]);
   const [across, up] = [0, 1].map((place) => 1.04 * all.reduce((most, { point }) => Math.max(most, point[place]), 1));
-  const plot = makePlot(width, height, { from: 0, to: across, unit: 1000, label: `radius under one sigma (${report.runs[run.fixed].kind})` },
-    { from: 0, to: up, unit: 1000, label: `radius under its own (${run.kind})` });
+  const plot = makePlot(width, height, { from: 0, to: across, unit: 1000, label: `radius in the baseline (${report.runs[run.fixed].kind})` },
+    { from: 0, to: up, unit: 1000, label: `radius in this run (${run.kind})` });
   const reach = Math.min(across, up);
   plot.root.append(svg("line", { x1: plot.toX(0), y1: plot.toY(0), x2: plot.toX(reach), y2: plot.toY(reach), class: "diagonal" }));
   for (const [name, map] of Object.entries(dots)) {
@@ -353,7 +353,7 @@ function drawScatter() {
   const key = html("div", { class: "key" }, html("span", { class: "gained" }, "gained"), html("span", { class: "lost" }, "lost"),
     html("span", { class: "rest" }, "unchanged"));
   scatter.place.replaceChildren(plot.root, key);
-  scatter.place.setAttribute("aria-label", `Scatter plot of ${counted(shown.size, "input")}: radius under one sigma and under its own`);
+  scatter.place.setAttribute("aria-label", `Scatter plot of ${counted(shown.size, "input")}: radius in the baseline, ${report.runs[run.fixed].name}, and in ${run.name}`);
   moveCursor(scatter.index);
   drawScatterTable(part, run, shown);
 }
@@ -370,7 +370,7 @@ function drawScatterTable(part, run, shown) {
   }
   const rows = [...bands].sort(([a], [b]) => a - b).map(([band, counts]) =>
     [`${thousandths(band * step)} to ${thousandths((band + 1) * step)}`, counts[1], counts[-1], counts[0]]);
-  part.querySelector("details > div").replaceChildren(table(["radius under one sigma", "gained", "lost", "unchanged"], rows));
+  part.querySelector("details > div").replaceChildren(table(["radius in the baseline", "gained", "lost", "unchanged"], rows));
 }
 
 function moveCursor(index) {
@@ -383,7 +383,7 @@ function moveCursor(index) {
   scatter.cursor.setAttribute("cx", scatter.plot.toX(spot.point[0]));
   scatter.cursor.setAttribute("cy", scatter.plot.toY(spot.point[1]));
   const who = spot.rows.length === 1 ? `Input ${inputsOf(chosen()).idx[spot.rows[0]]}` : counted(spot.rows.length, "input");
-  reading.textContent = `${who}: ${thousandths(spot.point[0])} under one sigma, ${thousandths(spot.point[1])} under its own`;
+  reading.textContent = `${who}: ${thousandths(spot.point[0])} in the baseline, ${thousandths(spot.point[1])} in this run`;
 }
 
 function nearestSpot(event) {
@@ -486,7 +486,10 @@ function drawGallery() {
   turn.querySelector("[name=next]").disabled = view.page === pages - 1;
   const chip = (name, text) => {
     const button = html("button", { type: "button", "aria-label": `Remove: ${text}` }, `${text} ✕`);
-    button.addEventListener("click", () => change({ [name]: null }));
+    button.addEventListener("click", () => {
+      change({ [name]: null });
+      document.getElementById("count").focus();  // the button is gone, and must not take the reader's place with it
+    });
     return button;
   };
   document.getElementById("chips").replaceChildren(
@@ -496,11 +499,13 @@ function drawGallery() {
 
 // ---------------------------------------------------------------- filters
 
+const SIGMA_TEXT = { true: "own sigma", false: "one sigma", null: "sigma not said" };
+
 function fillFilters() {
   const run = chosen(), inputs = inputsOf(run);
   const options = (name, pairs) =>
     filters.elements[name].replaceChildren(...pairs.map(([value, text]) => html("option", { value }, text)));
-  options("run", report.runs.map((each, i) => [i, `${each.name} (${each.kind}, ${each.is_per_input ? "own sigma" : "one sigma"})`]));
+  options("run", report.runs.map((each, i) => [i, `${each.name} (${each.kind}, ${SIGMA_TEXT[each.is_per_input]})`]));
   const labels = [...new Set(inputs.label)].sort((a, b) => a - b);
   options("class", [["", "any"], ...labels.map((label) => [label, className(run, label)])]);
   options("rule", [["", "any"], ...run.rules.map((rule) => [ruleText(rule), ruleText(rule)])]);
@@ -515,15 +520,17 @@ function fillFilters() {
   for (const option of filters.elements.sort.options) {
     option.disabled = (!run.gain && ["gain", "loss"].includes(option.value)) || (!run.sigma && option.value === "sigma");
   }
+  if (filters.elements.sort.selectedOptions[0].disabled) filters.elements.sort.value = view.sort = "";
+  if (view.point && !run.predict.some((_, row) => PASSES.point(run, row))) view.point = null;
   const compared = document.getElementById("compared");
   if (run.compared) {
     const { gained, lost, mean } = run.compared;
     compared.textContent = `${run.name} (${run.kind}) against ${report.runs[run.fixed].name} (${report.runs[run.fixed].kind}), ` +
       `${counted(run.rows, "input")}: ${gained} gained radius, ${lost} lost, ${run.rows - gained - lost} unchanged; mean gain ${mean}.`;
   } else if (run.is_per_input) {
-    compared.textContent = "No run among these has the same model with one sigma for the same inputs, so gains are not known.";
+    compared.textContent = "No run among these is a baseline for it with the same inputs in the same order, so gains are not shown.";
   } else {
-    compared.textContent = "This run has one sigma for all inputs.";
+    compared.textContent = run.is_per_input === null ? "The record does not say the sigma of this run." : "This run has one sigma for all inputs.";
   }
 }
 
@@ -558,6 +565,7 @@ document.getElementById("pages").addEventListener("click", (event) => {
   view.page += by;
   drawGallery();
   writeAddress();
+  if (event.target.disabled) document.querySelector(`#pages [name=${by > 0 ? "back" : "next"}]`).focus();
   document.querySelector(".gallery-head").scrollIntoView({ block: "start" });
 });
 
