@@ -1,6 +1,7 @@
 """Losses and gradients against independent computations on models small enough to see through."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal, final
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 from sigmax import Gaussian, Uniform
 from sigmax.errors import InvalidInputError
 from sigmax.noise import SmoothingDistribution
-from sigmax.train import Batch, make_objective, objectives
+from sigmax.train import Batch, Objective, Outcome, make_objective, objectives
+from sigmax.train.objectives import Network
 from sigmax.train.objectives.smoothadv import SmoothAdv
 
 CLASSES, PIXELS = 3, 4
@@ -302,3 +304,27 @@ def test_what_cannot_be_is_refused(method: str, options: dict[str, str], says: s
 def test_options_may_be_texts() -> None:
     assert make_objective("smoothadv", {"epsilon": "0.5", "steps": "3"}) == SmoothAdv(epsilon=0.5, steps=3)
     assert make_objective("sigmax.train.objectives.cohen:Cohen") == make_objective("cohen")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switched(Objective):
+    """An objective of someone's own, with an option that has no default."""
+
+    name = "switched"
+    draws: int = 1
+    is_on: bool
+    pace: Literal["slow", "fast"] = "slow"
+
+    def __call__(self, network: Network, batch: Batch) -> Outcome:
+        raise NotImplementedError
+
+
+def test_options_of_ones_own_are_read_by_their_types() -> None:
+    spec = f"{__name__}:Switched"
+    for text, value in {"true": True, "False": False}.items():
+        assert make_objective(spec, {"is_on": text}) == Switched(is_on=value)
+    with pytest.raises(InvalidInputError, match="expected is_on to be true or false, got is_on=no"):
+        make_objective(spec, {"is_on": "no"})
+    with pytest.raises(InvalidInputError, match=r"expected --option is_on=… for .*Switched, got none"):
+        make_objective(spec)

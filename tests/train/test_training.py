@@ -72,7 +72,11 @@ def test_every_objective_learns_with_either_source_of_sigma(digits: ImageSource,
 
 
 def test_uniform_noise_gives_l1_certificates(digits: ImageSource) -> None:
-    training = finish(Training(replace(RECIPE, norm="l1"), digits))
+    training = Training(replace(RECIPE, norm="l1"), digits)
+    eps = training._draw(torch.zeros(64, 1, 8, 8), 2, torch.Generator().manual_seed(0))
+    assert float(eps.abs().max()) <= 1.0
+    assert float(eps.std()) == pytest.approx(3**-0.5, rel=0.05)  # of a uniform variable on [-1, 1]
+    finish(training)
     assert certified_accuracy(training.network, 0.1, uniform=True) > 0.6
 
 
@@ -276,6 +280,7 @@ def test_convolutions_run_channels_last(digits: ImageSource) -> None:
         ({"optimizer": "adam"}, "sgd or muon"),
         ({"precision": "half"}, "32-true or 16-mixed or bf16-mixed"),
         ({"augment": "mixup"}, "none or crop or crop-flip"),
+        ({"seed": 2**63}, "seed < 2"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(change: dict[str, Any], says: str) -> None:
@@ -377,6 +382,8 @@ def test_a_network_that_does_not_fit_is_refused(digits: ImageSource, tmp_path: P
     five = ArraySource("five", digits.images(range(100)), digits.labels[:100] % 5, "abcde", levels=None)
     with pytest.raises(ModelError, match=r"5 classes .* five .* got network.head.2.weight of shape \(10, 64\)"):
         Training(SHORT, five, network=network)
+    with pytest.raises(ModelError, match=r"start from with .*0\.3.*, as arch=digits-cnn and normalize=0.3/0.4 say"):
+        Training(replace(SHORT, normalize="0.3/0.4"), digits, network=network)
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 16), (8, 8)])

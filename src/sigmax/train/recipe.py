@@ -94,6 +94,8 @@ class Recipe:
         }.items():
             if getattr(self, name) not in known:
                 raise InvalidInputError(f"expected {name} to be {' or '.join(known)}, got {getattr(self, name)!r}")
+        if self.seed >= 2**63:  # each step adds to it, and torch takes 64 bits
+            raise InvalidInputError(f"expected seed < 2**63, got seed={self.seed}")
         if self.clip is not None and not self.clip > 0:
             raise InvalidInputError(f"expected clip > 0, got clip={self.clip}")
         if self.per_input and self.warmup >= self.epochs:

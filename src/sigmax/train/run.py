@@ -3,7 +3,8 @@
 import io
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar, final
@@ -126,12 +127,12 @@ class _TrainingFolder:
             while training.steps_done < training.steps:
                 report = self._checked(training.step)
                 self.seconds = time.perf_counter() - began
-                if on_step is not None:
-                    self._tell(on_step, report)
                 if curves is not None:
                     curves.add(report)
                     if report.step % every_epoch == 0:
                         curves.add_sigma(report.step, training)
+                if on_step is not None:
+                    self._tell(on_step, report)
                 if report.step % every_epoch == 0 or report.step % checkpoint_steps == 0:
                     self._save()
         finally:
@@ -155,7 +156,8 @@ class _TrainingFolder:
             accuracy = noisy_accuracy(
                 training.network, held_out, noise=recipe.noise, sigma=recipe.sigma, seed=recipe.seed
             )
-        save_model(self.out / MODEL_FILE, training.network, model_card(recipe, training.source))
+        with _writing(self.out / MODEL_FILE):
+            save_model(self.out / MODEL_FILE, training.network, model_card(recipe, training.source))
         summary = self.summary(accuracy)
         content = {**asdict(summary), "recipe": recipe.as_dict(), "data": training.source.name}
         write_atomically(self.out / SUMMARY, (json.dumps(content, indent=2) + "\n").encode())
@@ -201,12 +203,18 @@ class _TrainingFolder:
         }
         buffer = io.BytesIO()
         torch.save(content, buffer)
-        try:
+        with _writing(self.checkpoint):
             write_atomically(self.checkpoint, buffer.getvalue())
-        except OSError as error:
-            raise TrainingError(
-                f"expected to write {self.checkpoint}, got: {error}; the one before stays: make room, then --resume"
-            ) from error
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TrainingError(
+            f"expected to write {path}, got: {error}; the last checkpoint stays: make room, then --resume"
+        ) from error
 
 
 @final

@@ -213,6 +213,13 @@ def _check_fits(network: nn.Module, fresh: nn.Module, recipe: Recipe, source: Im
             f"expected a {recipe.arch} for the {len(source.class_names)} classes and {source.shape[0]} channels of "
             f"{source.name} to start from, got {name} of shape {shapes.get(name)}, not {expected.get(name)}"
         )
+    # What has no tensors of its own, as the numbers of a normalisation or a stride, is in the text of a network.
+    for ours, theirs in zip(str(network).splitlines(), str(fresh).splitlines(), strict=False):
+        if ours != theirs:
+            raise ModelError(
+                f"expected a network to start from with {theirs.strip()}, as arch={recipe.arch} and "
+                f"normalize={recipe.normalize} say, got {ours.strip()}; say what it has"
+            )
 
 
 def _check_takes(network: nn.Module, source: ImageSource) -> None:

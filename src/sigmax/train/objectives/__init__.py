@@ -4,8 +4,9 @@ import importlib
 import inspect
 import math
 import pkgutil
-from dataclasses import asdict, fields, is_dataclass
-from functools import cache
+from collections.abc import Callable
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from functools import cache, partial
 from typing import Any, cast, get_type_hints
 
 from sigmax.errors import InvalidInputError
@@ -42,10 +43,12 @@ def make_objective(method: str, options: dict[str, Any] | None = None) -> Object
             shown = ", ".join(f"{option}={default}" for option, default in known.items())
             raise InvalidInputError(f"expected an option of {method} ({shown}), got {name}={value}")
         try:
-            values[name] = _number(hints[name], value) if hints[name] in (int, float) else value
-        except (TypeError, ValueError, OverflowError):
-            kind_name = "a whole number" if hints[name] is int else "a number"
-            raise InvalidInputError(f"expected {name} to be {kind_name}, got {name}={value}") from None
+            values[name] = _READERS[hints[name]](value) if hints[name] in _READERS else value
+        except (TypeError, ValueError, OverflowError, KeyError):
+            raise InvalidInputError(f"expected {name} to be {_KINDS[hints[name]]}, got {name}={value}") from None
+    missing = [field.name for field in fields(kind) if _is_needed(field) and field.name not in values]  # type: ignore[arg-type]
+    if missing:
+        raise InvalidInputError(f"expected --option {missing[0]}=… for {method}, got none")
     made = kind(**values)
     if made.draws < 1:
         raise InvalidInputError(f"expected draws >= 1, got draws={made.draws}")
@@ -67,6 +70,18 @@ def _number(kind: type[int] | type[float], value: Any) -> int | float:
     if isinstance(value, bool) or (kind is int and isinstance(value, float) and not value.is_integer()):
         raise ValueError
     return kind(value)
+
+
+def _truth(value: Any) -> bool:
+    return value if isinstance(value, bool) else {"true": True, "false": False}[str(value).lower()]
+
+
+def _is_needed(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+_READERS: dict[type, Callable[[Any], Any]] = {int: partial(_number, int), float: partial(_number, float), bool: _truth}
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
 def _own_objective(spec: str) -> type[Objective]:
