@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from sigmax.train import Batch, Objective, Outcome, Recipe, Training, make_objec
 from sigmax.train.objectives import Network
 from sigmax.train.run import read_checkpoint
 from sigmax.train.sigma import SigmaTable
+from sigmax.train.training import StepReport
 
 RECIPE = Recipe(arch="digits-cnn", sigma=0.25, epochs=12, batch=64, clip=1.0)
 SHORT = replace(RECIPE, epochs=2)
@@ -169,6 +171,42 @@ def test_resumed_is_bit_identical(
     assert all(torch.equal(whole["state_dict"][name], broken["state_dict"][name]) for name in whole["state_dict"])
     files = [tmp_path / name / "model.safetensors" for name in ("whole", "broken")]
     assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_an_interrupt_within_a_step_waits_for_its_end_and_loses_nothing(
+    digits: ImageSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(SHORT, digits, tmp_path / "whole")
+    usual = Training.step
+
+    def interrupted_step(training: Training) -> StepReport:
+        if training.steps_done == 2:
+            signal.raise_signal(signal.SIGINT)
+        return usual(training)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "step", interrupted_step)
+        with pytest.raises(KeyboardInterrupt):
+            train(SHORT, digits, tmp_path / "interrupted")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert read_checkpoint(tmp_path / "interrupted" / "checkpoint.pt")["steps_done"] == 3
+    train(SHORT, digits, tmp_path / "interrupted", resume=True)
+    files = [tmp_path / name / "model.safetensors" for name in ("whole", "interrupted")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_second_interrupt_stops_a_training_at_once(
+    digits: ImageSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def endless(_training: Training) -> StepReport:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+        raise AssertionError("still here")
+
+    monkeypatch.setattr(Training, "step", endless)
+    with pytest.raises(KeyboardInterrupt):
+        train(SHORT, digits, tmp_path)
+    assert not (tmp_path / "checkpoint.pt").exists()
 
 
 def test_a_finished_training_resumes_to_nothing(digits: ImageSource, tmp_path: Path) -> None:

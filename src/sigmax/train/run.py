@@ -2,11 +2,14 @@
 
 import io
 import json
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar, final
 
 import torch
@@ -125,16 +128,19 @@ class _TrainingFolder:
         began = time.perf_counter() - self.seconds
         try:
             while training.steps_done < training.steps:
-                report = self._checked(training.step)
-                self.seconds = time.perf_counter() - began
-                if curves is not None:
-                    curves.add(report)
-                    if report.step % every_epoch == 0:
-                        curves.add_sigma(report.step, training)
-                if on_step is not None:
-                    self._tell(on_step, report)
-                if report.step % every_epoch == 0 or report.step % checkpoint_steps == 0:
-                    self._save()
+                with _held_interrupts() as held:  # half a step cannot be saved
+                    report = self._checked(training.step)
+                    self.seconds = time.perf_counter() - began
+                    if curves is not None:
+                        curves.add(report)
+                        if report.step % every_epoch == 0:
+                            curves.add_sigma(report.step, training)
+                    if on_step is not None:
+                        self._tell(on_step, report)
+                    if held or report.step % every_epoch == 0 or report.step % checkpoint_steps == 0:
+                        self._save()
+                if held:
+                    raise KeyboardInterrupt
         finally:
             if curves is not None:
                 curves.close()
@@ -205,6 +211,27 @@ class _TrainingFolder:
         torch.save(content, buffer)
         with _writing(self.checkpoint):
             write_atomically(self.checkpoint, buffer.getvalue())
+
+
+@contextmanager
+def _held_interrupts() -> Iterator[list[int]]:
+    """Only note the first interrupt, for whoever asks; a second one is not held back."""
+    usual = signal.getsignal(signal.SIGINT)
+    held: list[int] = []
+    if not callable(usual) or threading.current_thread() is not threading.main_thread():
+        yield held
+        return
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        held.append(number)
+        if len(held) > 1:
+            usual(number, frame)
+
+    signal.signal(signal.SIGINT, hold)
+    try:
+        yield held
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 @contextmanager
