@@ -32,8 +32,8 @@ def format_nearest(value: float, digits: int = 3) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A time for people, in the largest unit that it has at least one of: 12.0 s, 1.5 min, 3.2 h, 4.0 days."""
-    for unit, length in (("days", 48 * 3600), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / min(length, 24 * 3600):,.1f} {unit}"
+    """A time for people: 12.0 s, 1.5 min, 3.2 h; from two days on in days."""
+    for unit, length, least in (("days", 86_400, 2), ("h", 3_600, 1), ("min", 60, 1)):
+        if seconds >= least * length:
+            return f"{seconds / length:,.1f} {unit}"
     return f"{seconds:.1f} s"

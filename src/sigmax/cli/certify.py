@@ -127,11 +127,13 @@ def certify(
         kind = "per-input" if chosen.is_per_input else "fixed"
         name = model.removeprefix(ZOO) if model.startswith(ZOO) else Path(model).stem
         out = Path("runs") / f"{name}-{data.partition(':')[0]}-{kind}"
-    if loaded.num_classes is None and classes is None:
-        classes = len(source.class_names)
-    check_classes(source, loaded.num_classes or classes or 0, loaded.card)
+    known = loaded.num_classes or classes or len(source.class_names)
+    check_classes(source, known, loaded.card)
     smoothed = make_smoothed(
-        *(loaded, chosen, norm, outputs, batch, backend), classes=classes, shape=source.shape, out=out
+        *(loaded, chosen, norm, outputs, batch, backend),
+        classes=known if classes is None else classes,
+        shape=source.shape,
+        out=out,
     )
     with resumable(f"the same command with --out {out} --resume"):
         certify_source(

@@ -22,7 +22,7 @@ from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError
 from sigmax.files import write_atomically
 from sigmax.records import CertificateTable, Run
-from sigmax.report.grouping import Pair, fits, group_by, inputs_of, is_per_input
+from sigmax.report.grouping import Pair, fits, inputs_of, is_per_input
 from sigmax.report.grouping import pairs as find_pairs
 from sigmax.report.metrics import (
     abstentions,
@@ -117,9 +117,13 @@ class _Report:
         self.runs = runs
         self._source = source
         self._pairs = pairs
-        groups = group_by(runs, _rows_of)
-        self._inputs = [group[0] for group in groups.values()]  # the first run of each set of inputs
-        self._inputs_of = [list(groups).index(_rows_of(run)) for run in runs]  # of each run: which set
+        first: dict[tuple[str | None, bytes, bytes], Run] = {}
+        rows = [_rows_of(run) for run in runs]
+        for key, run in zip(rows, runs, strict=True):
+            first.setdefault(key, run)
+        places = {key: place for place, key in enumerate(first)}
+        self._inputs = list(first.values())  # the first run of each set of inputs
+        self._inputs_of = [places[key] for key in rows]  # of each run: which set
         if source is not None and not any(map(self._is_pictured, self._inputs)):
             raise InvalidInputError(
                 f"expected the data that a run was made with, got {source.name}, which has other labels; "
@@ -137,9 +141,10 @@ class _Report:
     @cached_property
     def charts(self) -> list[dict[str, Any]]:
         """Curves, together where they can be compared: in one norm, over the same inputs."""
-        numbers = {id(run): number for number, run in enumerate(self.runs)}
-        groups = group_by(self.runs, inputs_of)
-        return [self._chart(norm, [numbers[id(run)] for run in group]) for (norm, _, _), group in groups.items()]
+        groups: dict[tuple[int, str | None, bytes], list[int]] = {}
+        for number, run in enumerate(self.runs):
+            groups.setdefault(inputs_of(run), []).append(number)
+        return [self._chart(norm, numbers) for (norm, _, _), numbers in groups.items()]
 
     def _chart(self, norm: int, numbers: list[int]) -> dict[str, Any]:
         tables = [self.runs[number].table for number in numbers]

@@ -295,9 +295,9 @@ def format_p(p: float) -> str:
     return "<0.001" if p < 0.001 else format_nearest(p)
 
 
-def format_signed(value: float) -> str:
-    """A difference with its sign, three decimals; none for what rounds to nothing."""
-    shown = format_nearest(abs(value))
+def format_signed(value: float, digits: int = 3) -> str:
+    """A difference with its sign and so many decimals; no sign for what rounds to nothing."""
+    shown = format_nearest(abs(value), digits)
     return f"{'-' if value < 0 else '+'}{shown}" if float(shown) else shown
 
 

@@ -11,7 +11,7 @@ from sigmax.records import Run
 from sigmax.report.grouping import ALGORITHM_1, search_name
 from sigmax.report.metrics import average_certified_radius, certified_accuracy
 from sigmax.report.paper import PublishedCurve, published_curves
-from sigmax.report.results import describe_samples
+from sigmax.report.results import describe_samples, format_signed
 from sigmax.report.tables import ResultTable
 from sigmax.reproduce.experiment import Certification, Experiment
 from sigmax.rounding import format_nearest
@@ -166,10 +166,11 @@ class _Sheet:
         )
 
     def _gains(self, method: str, base: str, sigma: float | None) -> list[tuple[tuple[str, ...], Curve]]:
+        fixed = self._chosen(base, "", sigma)
         head = (f"{method} over {base}", "best" if sigma is None else f"{sigma:.2f}")
         rows: list[tuple[tuple[str, ...], Curve]] = []
         for search in self._searches(method):
-            chosen, fixed = self._chosen(method, search, sigma), self._chosen(base, "", sigma)
+            chosen = self._chosen(method, search, sigma)
             # The best of more sigmas is larger by itself: both sides must have the same.
             has_same = {run.network.sigma for run, _ in chosen} == {run.network.sigma for run, _ in fixed}
             if chosen and has_same:
@@ -259,8 +260,4 @@ def _percent(value: float | None) -> str:
 
 
 def _points(value: float | None) -> str:
-    """With its sign, and nothing for what rounds to nothing."""
-    if value is None:
-        return _NONE
-    text = format_nearest(value, 1)
-    return "0.0" if float(text) == 0 else text if value < 0 else f"+{text}"
+    return _NONE if value is None else format_signed(value, 1)

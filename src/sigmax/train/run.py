@@ -166,7 +166,8 @@ class _TrainingFolder:
             save_model(self.out / MODEL_FILE, training.network, model_card(recipe, training.source))
         summary = self.summary(accuracy)
         content = {**asdict(summary), "recipe": recipe.as_dict(), "data": training.source.name}
-        write_atomically(self.out / SUMMARY, (json.dumps(content, indent=2) + "\n").encode())
+        with _writing(self.out / SUMMARY):
+            write_atomically(self.out / SUMMARY, (json.dumps(content, indent=2) + "\n").encode())
         return summary
 
     def summary(self, accuracy: float | None) -> TrainingSummary:

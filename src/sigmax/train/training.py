@@ -8,6 +8,7 @@ save, and a resumed training cannot tell that it was interrupted.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, final
 
 import torch
@@ -214,7 +215,7 @@ def _check_fits(network: nn.Module, fresh: nn.Module, recipe: Recipe, source: Im
             f"{source.name} to start from, got {name} of shape {shapes.get(name)}, not {expected.get(name)}"
         )
     # What has no tensors of its own, as the numbers of a normalisation or a stride, is in the text of a network.
-    for ours, theirs in zip(str(network).splitlines(), str(fresh).splitlines(), strict=False):
+    for ours, theirs in zip_longest(str(network).splitlines(), str(fresh).splitlines(), fillvalue="nothing more"):
         if ours != theirs:
             raise ModelError(
                 f"expected a network to start from with {theirs.strip()}, as arch={recipe.arch} and "
