@@ -241,6 +241,41 @@ def test_one_attack_step_goes_along_the_gradient_of_the_mean_probability() -> No
         np.testing.assert_allclose(found[i].detach(), expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize(("attack", "confidence"), [("pgd", 20.0), ("pgd", 60.0), ("pgd", -200.0), ("ddn", 60.0)])
+def test_the_attack_is_as_long_on_inputs_of_which_the_network_is_sure(attack: str, confidence: float) -> None:
+    """In single precision these probabilities are 1 or 0, and the squares of their gradients vanish."""
+    layer, batch = linear(), make_batch(4)
+    with torch.no_grad():
+        layer.bias.zero_()[0] = confidence
+    sure = replace(
+        batch,
+        x=batch.x.float(),
+        labels=torch.zeros(5, dtype=torch.int64),
+        sigma=batch.sigma.float() / 9,
+        eps=batch.eps.float(),
+    )
+    objective = make_objective("smoothadv", {"attack": attack, "draws": 4})
+    assert isinstance(objective, SmoothAdv)
+    moved = objective.adversary(layer.float(), sure) - sure.x
+    if confidence > 0:
+        np.testing.assert_allclose(moved.norm(dim=1), 0.25, rtol=1e-4)
+    assert (moved @ layer.weight[0] < 0).all()  # away from the class
+
+
+@pytest.mark.parametrize("attack", ["pgd", "ddn"])
+def test_smoothadv_knows_what_it_costs(attack: str) -> None:
+    layer, batch, calls = linear(), make_batch(4), []
+
+    def network(x: Tensor) -> Tensor:
+        calls.append(len(x))
+        logits: Tensor = layer(x)
+        return logits
+
+    objective = make_objective("smoothadv", {"attack": attack, "draws": 4, "steps": 5})
+    objective(network, batch)
+    assert 3 * sum(calls) / len(batch.x) == objective.passes
+
+
 def test_smoothadv_trains_on_what_the_attack_found_under_the_same_noise() -> None:
     layer, batch = linear(), make_batch(2)
     objective = SmoothAdv(draws=2)

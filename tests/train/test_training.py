@@ -12,6 +12,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 import pytest
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from sigmax import FixedSigma, SmoothedClassifier, Uniform
@@ -24,7 +25,7 @@ from sigmax.train import Batch, Objective, Outcome, Recipe, Training, make_objec
 from sigmax.train.objectives import Network
 from sigmax.train.run import read_checkpoint
 from sigmax.train.sigma import SigmaTable
-from sigmax.train.training import StepReport
+from sigmax.train.training import StepReport, fresh_network
 
 RECIPE = Recipe(arch="digits-cnn", sigma=0.25, epochs=12, batch=64, clip=1.0)
 SHORT = replace(RECIPE, epochs=2)
@@ -237,6 +238,31 @@ def test_other_data_does_not_continue_a_training(digits: ImageSource, tmp_path: 
     fewer = ArraySource("fewer", digits.images(range(100)), digits.labels[:100], digits.class_names, levels=None)
     with pytest.raises(TrainingError, match="got fewer"):
         train(SHORT, fewer, tmp_path, resume=True)
+
+
+def test_another_start_does_not_continue_a_training(digits: ImageSource, tmp_path: Path) -> None:
+    def start(seed: int) -> nn.Module:
+        return fresh_network(replace(SHORT, seed=seed), digits)
+
+    interrupted(SHORT, digits, tmp_path / "fresh", 25)
+    with pytest.raises(TrainingError, match="begun with, fresh weights, got a network; say the same --from"):
+        train(SHORT, digits, tmp_path / "fresh", network=start(1), resume=True)
+    interrupted(SHORT, digits, tmp_path / "tuned", 25, network=start(1))
+    kept = (tmp_path / "tuned" / "checkpoint.pt").read_bytes()
+    with pytest.raises(TrainingError, match="a network, got a network with other weights; say the same --from"):
+        train(SHORT, digits, tmp_path / "tuned", network=start(2), resume=True)
+    with pytest.raises(TrainingError, match="a network, got fresh weights"):
+        train(SHORT, digits, tmp_path / "tuned", resume=True)
+    assert (tmp_path / "tuned" / "checkpoint.pt").read_bytes() == kept
+    train(SHORT, digits, tmp_path / "tuned", network=start(1), resume=True)
+    train(SHORT, digits, tmp_path / "whole", network=start(1))
+    tuned, whole = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("tuned", "whole"))
+    assert tuned == whole
+
+
+def test_a_fabric_of_another_precision_is_refused(digits: ImageSource) -> None:
+    with pytest.raises(InvalidInputError, match="precision 32-true, as the recipe says, got bf16-mixed"):
+        Training(SHORT, digits, fabric=Fabric(devices=1, precision="bf16-mixed"))
 
 
 def test_a_broken_checkpoint_is_named(digits: ImageSource, tmp_path: Path) -> None:

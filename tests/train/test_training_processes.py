@@ -8,10 +8,30 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from sigmax.train.run import read_checkpoint
 
+# An objective that notes the batch-norm statistics that search and attack see, one line for each process and step.
+LOOKING = """
+from dataclasses import dataclass
+from typing import ClassVar
+import torch.distributed
+from sigmax.train.evaluation import evaluating
+from sigmax.train.objectives.cohen import Cohen
+from sigmax.train import Objective
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looking(Objective):
+    name: ClassVar[str] = "looking"
+    draws: int = 1
+
+    def __call__(self, network, batch):
+        with evaluating(network) as bare, open(f"seen-by-{torch.distributed.get_rank()}", "a") as file:
+            print(*(buffer.double().sum().item() for buffer in bare.buffers()), file=file)
+        return Cohen()(network, batch)
+"""
 SETTINGS = "--sigma 0.25 --method smoothadv --option warmup=2 --per-input --augment crop --batch 32"
 
 
@@ -69,6 +89,25 @@ def test_two_processes_train_the_same_network_and_the_same_table(tmp_path: Path)
     torch.testing.assert_close(a["sigma"], b["sigma"], rtol=1e-5, atol=1e-6)
     for name, tensor in a["state_dict"].items():
         torch.testing.assert_close(tensor, b["state_dict"][name], rtol=1e-3, atol=1e-4)
+
+
+def test_search_and_attack_see_the_same_batch_norm_statistics_in_all_processes(tmp_path: Path) -> None:
+    (tmp_path / "looking.py").write_text(LOOKING)
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "data.npz", x=random.random((64, 3, 16, 16), dtype=np.float32), y=np.arange(64) % 4)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "sigmax"]
+    settings = "--arch fast-resnet9 --sigma 0.25 --epochs 2 --batch 16 --method looking:Looking --out run"
+    shared = subprocess.run(
+        [*launch, "train", f"arrays:{tmp_path / 'data.npz'}", *settings.split()],
+        capture_output=True,
+        text=True,
+        env=environment() | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
+        cwd=tmp_path,
+    )
+    assert shared.returncode == 0, shared.stderr
+    first, second = ((tmp_path / f"seen-by-{rank}").read_text().splitlines() for rank in (0, 1))
+    assert first == second
+    assert len(set(first)) == 8  # they move at every step
 
 
 def test_a_batch_that_processes_cannot_share_is_an_error_in_one_line(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ T = TypeVar("T")
 CHECKPOINT, SUMMARY, SCALARS = "checkpoint.pt", "summary.json", "tensorboard"
 # Steps between two checkpoints inside an epoch: minutes, with networks that take minutes for an epoch.
 CHECKPOINT_STEPS = 500
+_CONTENT = {"recipe", "data", "start", "seconds", "steps_done", "state_dict", "optimizer", "sigma", "precision"}
 # Steps between two points of a TensorBoard curve.
 _SCALAR_STEPS = 20
 
@@ -118,6 +119,13 @@ class _TrainingFolder:
         _check_same(content["recipe"], self.training.recipe.as_dict(), self.out)
         if content["data"] != self.training.source.digest():
             raise TrainingError(f"expected the data that {self.out} was begun with, got {self.training.source.name}")
+        if content["start"] != self.training.start:
+            old, new = ("fresh weights" if d is None else "a network" for d in (content["start"], self.training.start))
+            raise TrainingError(
+                f"expected the start that {self.out} was begun with, {old}, got {new}"
+                + (" with other weights" if old == new else "")
+                + "; say the same --from as then, or use another --out"
+            )
         return content
 
     def run(self, checkpoint_steps: int, on_step: Callable[[StepReport], None] | None) -> None:
@@ -205,6 +213,7 @@ class _TrainingFolder:
             **card_entry(model_card(recipe, self.training.source)),
             "recipe": recipe.as_dict(),
             "data": self.training.source.digest(),
+            "start": self.training.start,
             "seconds": self.seconds,
             **state,
         }
@@ -296,7 +305,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise TrainingError(
             f"{path}: expected a whole checkpoint, got: {one_line(error)}; start anew in another --out"
         ) from error
-    if not {"recipe", "data", "seconds", "steps_done", "state_dict", "optimizer", "sigma", "precision"} <= set(content):
+    if not set(content) >= _CONTENT:
         raise TrainingError(f"{path}: expected a checkpoint of a training, got one of something else")
     return content  # type: ignore[no-any-return]
 

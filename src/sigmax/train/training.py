@@ -16,7 +16,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from sigmax.data import ImageSource
-from sigmax.errors import ModelError, TrainingError
+from sigmax.errors import InvalidInputError, ModelError, TrainingError
 from sigmax.models import BaseClassifier, Normalize, build_network, with_normalisation
 from sigmax.noise import add_noise
 from sigmax.sampling import Stage, random_stream
@@ -61,6 +61,11 @@ class Training:
         self.recipe = recipe
         self.source = source
         self.fabric = fabric or Fabric(devices=1, precision=recipe.precision)
+        precision = self.fabric.strategy.precision.precision
+        if precision != recipe.precision:
+            raise InvalidInputError(
+                f"expected a fabric of precision {recipe.precision}, as the recipe says, got {precision}"
+            )
         self.examples = ExampleStream(
             source,
             batch=recipe.batch,
@@ -72,9 +77,12 @@ class Training:
         self.steps = recipe.epochs * self.examples.steps_per_epoch
         self.steps_done = 0
         self.network = fresh_network(recipe, source)
+        self.start: str | None = None  # a digest of the network it starts from; None: fresh weights
         if network is not None:
             _check_fits(network, self.network, recipe, source)
             self.network = network
+            with evaluating(network) as bare:
+                self.start = BaseClassifier(bare, num_classes=len(source.class_names)).fingerprint
         _check_takes(self.network, source)
         if len(source.shape) == 3:
             # Convolutions run up to twice as fast in this layout; the weights are the same.

@@ -6,7 +6,7 @@ from typing import Literal, final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, nll_loss
+from torch.nn.functional import cross_entropy, logsigmoid
 
 from sigmax.errors import InvalidInputError
 from sigmax.train.evaluation import evaluating
@@ -48,8 +48,8 @@ class SmoothAdv(Objective):
 
     @property
     def passes(self) -> int:
-        """Each attack step costs as much as the step of the training."""
-        return 3 * self.draws * (self.steps + 1)
+        """Each attack step costs as much as the step of the training; DDN looks once more than it moves."""
+        return 3 * self.draws * (self.steps + 1 + (self.attack == "ddn"))
 
     def __call__(self, network: Network, batch: Batch) -> Outcome:
         """Attack, then cross entropy of the noisy copies of what was found."""
@@ -100,10 +100,20 @@ def _ddn(network: Network, batch: Batch, *, radius: float, steps: int) -> Tensor
 def _ascent_direction(network: Network, batch: Batch, delta: Tensor) -> tuple[Tensor, Tensor]:
     """The unit gradient of the smoothed loss at x + delta, and where the smoothed answer is wrong."""
     delta = delta.detach().requires_grad_()
-    probs = batch.logits(network, batch.x + delta).softmax(dim=-1).mean(dim=1)  # batch classes
-    loss = nll_loss(probs.clamp(min=1e-20).log(), batch.labels, reduction="sum")
+    logits = batch.logits(network, batch.x + delta)  # batch draws classes
+    labels = batch.labels.reshape(-1, 1, 1).expand(-1, logits.shape[1], 1)
+    # By margins: where the label's probability rounds to 1, what it lacks to 1 still has a gradient.
+    lead = logits.gather(-1, labels).squeeze(-1) - logits.scatter(-1, labels, -math.inf).logsumexp(dim=-1)
+    loss = -logsigmoid(lead).logsumexp(dim=1).sum()  # up to a constant
     (gradient,) = torch.autograd.grad(loss, delta)
-    return gradient / _lengths(gradient), probs.argmax(dim=-1) != batch.labels
+    return _unit(gradient), logits.softmax(dim=-1).mean(dim=1).argmax(dim=-1) != batch.labels
+
+
+def _unit(gradient: Tensor) -> Tensor:
+    """Each example's gradient at length 1, however short it is; none where there is none."""
+    largest = gradient.flatten(1).abs().amax(dim=1).clamp(min=torch.finfo(gradient.dtype).tiny)
+    gradient = gradient / _column(largest, gradient)  # whose squares neither vanish nor overflow
+    return gradient / _lengths(gradient)
 
 
 def _shorten(delta: Tensor, radius: float) -> Tensor:
