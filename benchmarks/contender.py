@@ -1,4 +1,4 @@
-"""One certification by one contender in a process of its own: radius, seconds, and peak memory above the imports.
+"""One certification by one contender in a process of its own: radius, batch, seconds, peak memory above the imports.
 
 Called by benchmarks/peers.py; prints one line of JSON.
 """
@@ -24,12 +24,12 @@ N0, ALPHA, USUAL_BATCH = 100, 0.001, 1_000
 Certify = Callable[[int], float]  # the radius of one input, certified with so many samples
 
 
-def sigmax(arch: str, x: Tensor, backend: Backend) -> Certify:
-    smoothed, _ = make_smoothed(arch, backend)
-    return lambda n: smoothed.certify(x, n0=N0, n=n, alpha=ALPHA)[0].radius
+def sigmax(arch: str, x: Tensor, backend: Backend) -> tuple[Certify, int]:
+    smoothed, batch = make_smoothed(arch, backend)
+    return lambda n: smoothed.certify(x, n0=N0, n=n, alpha=ALPHA)[0].radius, len(batch)
 
 
-def usual_loop(arch: str, x: Tensor) -> Certify:
+def usual_loop(arch: str, x: Tensor) -> tuple[Certify, int]:
     """How certification is usually written: one input, batches of 1,000 in the layout of the data, no compiling."""
     network = make_network(arch)
 
@@ -39,7 +39,7 @@ def usual_loop(arch: str, x: Tensor) -> Certify:
         bound = binomtest(hits, n).proportion_ci(1 - 2 * ALPHA, method="exact").low
         return SIGMA * float(ndtri(bound)) if bound > 0.5 else 0.0
 
-    return certify
+    return certify, USUAL_BATCH
 
 
 @torch.no_grad()
@@ -52,7 +52,7 @@ def counted(network: nn.Module, x: Tensor, n: int) -> Tensor:
     return counts
 
 
-def art(arch: str, x: Tensor) -> Certify:
+def art(arch: str, x: Tensor) -> tuple[Certify, int]:
     from art.estimators.certification.randomized_smoothing import PyTorchRandomizedSmoothing
 
     peer = PyTorchRandomizedSmoothing(
@@ -66,10 +66,10 @@ def art(arch: str, x: Tensor) -> Certify:
         alpha=ALPHA,
     )
     pixels = x.numpy().astype(np.float32)
-    return lambda n: float(peer.certify(pixels, n=n, batch_size=USUAL_BATCH)[1][0])
+    return lambda n: float(peer.certify(pixels, n=n, batch_size=USUAL_BATCH)[1][0]), USUAL_BATCH
 
 
-CONTENDERS: dict[str, Callable[[str, Tensor], Certify]] = {
+CONTENDERS: dict[str, Callable[[str, Tensor], tuple[Certify, int]]] = {
     "sigmax": partial(sigmax, backend="eager"),
     "sigmax-compile": partial(sigmax, backend="compile"),
     "usual-loop": usual_loop,
@@ -87,12 +87,13 @@ def main() -> None:
         import art.estimators.certification.randomized_smoothing  # noqa: F401 (its imports are not its memory)
     before = peak_megabytes()
     torch.manual_seed(0)
-    certify = CONTENDERS[options.contender](options.arch, torch.rand(1, *SHAPE))
+    certify, batch = CONTENDERS[options.contender](options.arch, torch.rand(1, *SHAPE))
     certify(USUAL_BATCH)  # the first batch pays for what is built once
     began = time.perf_counter()
     radius = certify(options.n)
     seconds = time.perf_counter() - began
-    print(json.dumps({"seconds": seconds, "megabytes": peak_megabytes() - before, "radius": radius}))
+    used = peak_megabytes() - before
+    print(json.dumps({"seconds": seconds, "megabytes": used, "radius": radius, "batch": batch}))
 
 
 if __name__ == "__main__":

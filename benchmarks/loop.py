@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from networks import NETWORKS, SHAPE, make_smoothed
+from networks import NETWORKS, SHAPE, make_smoothed, usable_backends
 from part import Cell, Part, finish, interleaved, parser
 from sigmax.models.backends import Backend
 
@@ -53,14 +53,14 @@ def measure(arch: str, backend: Backend, *, n: int, repeats: int) -> dict[str, C
 
 def main() -> None:
     options = parser(__doc__, repeats=5).parse_args()
-    backends: tuple[Backend, ...] = ("eager", "compile")
+    backends, missing = usable_backends()
     rows = [
         measure(arch, backend, n=options.n // 20, repeats=options.repeats) for arch in NETWORKS for backend in backends
     ]
     part = Part(
         title="The sampling loop against the bare network",
         claim="the loop keeps at least 0.95 of the compiled network's own speed.",
-        note=f"Medians of {options.repeats} runs in turns, one input.",
+        note=f"Medians of {options.repeats} runs in turns, one input.{missing}",
         rows=rows,
     )
     finish(part, options.json)

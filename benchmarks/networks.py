@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from sigmax import SmoothedClassifier
+from sigmax.errors import ModelError
 from sigmax.models import BaseClassifier, build_network
 from sigmax.models.backends import Backend, accelerate
 from sigmax.probe import fastest_batch
@@ -29,3 +30,12 @@ def make_smoothed(arch: str, backend: Backend) -> tuple[SmoothedClassifier, Tens
     batch = sample_buffer(torch.rand(1, *SHAPE), rows)[-1]
     model = accelerate(network, backend, batch_shape=tuple(batch.shape))
     return SmoothedClassifier(model, num_classes=CLASSES, sigma=SIGMA, batch_size=rows), batch
+
+
+def usable_backends() -> tuple[tuple[Backend, ...], str]:
+    """Eager and, where there is what it needs, compiled; and a sentence for the note where there is not."""
+    try:
+        accelerate(nn.Linear(1, 1).eval(), "compile", batch_shape=(1, 1))
+    except ModelError as error:
+        return ("eager",), f" Nothing is compiled here: {error}."
+    return ("eager", "compile"), ""
