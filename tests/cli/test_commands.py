@@ -17,6 +17,8 @@ from sigmax import CertificateMemory, PointCertificate
 from sigmax.cli.console import resumable, track
 from sigmax.data import load_source
 from sigmax.models import ModelCard, build_network, save_model
+from sigmax.records import read_run
+from sigmax.report.grouping import search_name
 
 COMMANDS = ("demo", "train", "certify", "predict", "show", "report", "reproduce", "memory check")
 
@@ -68,6 +70,27 @@ def test_per_input_halves_and_has_no_steps(run: Run, digits_model: Path, tmp_pat
     code, _, err = certify(run, digits_model, tmp_path / "other", "--per-input", "--steps", 4)
     assert code == 2
     assert "expected --steps and --search-samples with --search ascent or grid, got halving" in err
+
+
+def test_bounds_are_those_that_were_asked_for(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    assert certify(run, digits_model, tmp_path / "run", "--per-input", "--bounds", "0.24,0.26")[0] == 0
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["search"]["bounds"] == [0.24, 0.26]
+    found = read_run(tmp_path / "run")
+    sigmas = np.unique(found.table.sigma)
+    assert len(sigmas) > 1
+    assert sigmas.min() > 0.2399
+    assert sigmas.max() < 0.2601
+    assert search_name(found) == "halving within 0.96 to 1.04 sigma0"
+    for bounds, flags, says in [
+        ("0.1", ["--per-input"], "expected --bounds LOW,HIGH like 0.05,0.8, got '0.1'"),
+        ("0.5,1", ["--per-input"], "expected sigma0 inside its bounds, got 0.25"),
+        ("0.1,1", ["--search", "grid"], "expected bounds only for halving and ascent, got search='grid'"),
+        ("0.1,1", [], "expected bounds only for halving and ascent, got search='fixed'"),
+    ]:
+        code, _, err = certify(run, digits_model, tmp_path / "other", *flags, "--bounds", bounds)
+        assert code == 2
+        assert says in err
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("search", ["ascent", "ascent-paper", "grid"])

@@ -17,6 +17,7 @@ from sigmax.cli.options import (
     Backend,
     BackendOption,
     BatchOption,
+    BoundsOption,
     ClassesOption,
     DeviceOption,
     DownloadOption,
@@ -55,6 +56,7 @@ def certify(
     search: SearchOption = None,
     steps: StepsOption = None,
     search_samples: SearchSamplesOption = None,
+    bounds: BoundsOption = None,
     norm: NormOption = None,
     n0: SelectionOption = 100,
     n: Annotated[int, typer.Option("--n", help="Samples that estimate the probability of the class.")] = 100_000,
@@ -122,7 +124,7 @@ def certify(
     )
     source = load_source(data, download=download)
     loaded = load(model, arch, normalize, device)
-    chosen = make_search(loaded, sigma, per_input, search, steps, search_samples)
+    chosen = make_search(loaded, sigma, per_input, search, steps, search_samples, bounds)
     if out is None:
         kind = "per-input" if chosen.is_per_input else "fixed"
         name = model.removeprefix(ZOO) if model.startswith(ZOO) else Path(model).stem
@@ -160,6 +162,7 @@ def predict(
     search: SearchOption = None,
     steps: StepsOption = None,
     search_samples: SearchSamplesOption = None,
+    bounds: BoundsOption = None,
     norm: NormOption = None,
     n0: SelectionOption = 100,
     n: Annotated[int, typer.Option("--n", help="Samples that decide.")] = 1_000,
@@ -189,7 +192,7 @@ def predict(
     from sigmax.sampling import INDICES
 
     loaded = load(model, arch, normalize, device)
-    chosen = make_search(loaded, sigma, per_input, search, steps, search_samples)
+    chosen = make_search(loaded, sigma, per_input, search, steps, search_samples, bounds)
     shape = loaded.input_shape
     pixels = [read_image(path, channels=shape[0] if shape else None) for path in images]
     for path, image in zip(images, pixels, strict=True):

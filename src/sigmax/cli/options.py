@@ -84,6 +84,14 @@ StepsOption = Annotated[
 SearchSamplesOption = Annotated[
     int | None, typer.Option(help="Noise draws per ascent step or grid point.", show_default="1")
 ]
+BoundsOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Sigma of each input stays inside, for halving and ascent, such as 0.05,0.8. Far above its training sigma "
+        "a network answers one class for everything, and radii grow without meaning.",
+        show_default="sigma / 4, 2 sigma",
+    ),
+]
 ArchOption = Annotated[
     str | None, typer.Option(help="Architecture, where the checkpoint does not say it.", show_default=False)
 ]
@@ -143,6 +151,7 @@ def make_search(
     search: Search | None,
     steps: int | None,
     samples: int | None,
+    bounds: str | None,
 ) -> "SigmaSearch":
     """The search that the options ask for."""
     from sigmax.sigma import named_search
@@ -151,11 +160,10 @@ def make_search(
     if initial is None:
         raise InvalidInputError("expected --sigma, got none, and the model does not say what it was trained with")
     name = search.value if search else "halving" if per_input else "fixed"
-    settings = {"steps": steps, "samples": samples}
-    given = {key: value for key, value in settings.items() if value is not None}
+    given = {key: value for key, value in {"steps": steps, "samples": samples}.items() if value is not None}
     if given and name in ("halving", "fixed"):
         raise InvalidInputError(f"expected --steps and --search-samples with --search ascent or grid, got {name}")
-    return named_search(name, initial=initial, **given)
+    return named_search(name, initial=initial, bounds=_parse_bounds(bounds), **given)
 
 
 def make_smoothed(
@@ -205,6 +213,16 @@ def make_smoothed(
         batch_size=batch,
         identity=loaded.identity,
     )
+
+
+def _parse_bounds(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        low, high = (float(bound) for bound in text.split(","))
+    except ValueError:
+        raise InvalidInputError(f"expected --bounds LOW,HIGH like 0.05,0.8, got {text!r}") from None
+    return low, high
 
 
 def parse_radii(option: str, text: str) -> list[float]:

@@ -85,8 +85,13 @@ def search_name(run: Run) -> str:
     search = search_of(run)
     kind = str(search.get("kind", ""))
     if kind == "AscentSearch":
-        return "bounded ascent" if search.get("fixes_class") else ALGORITHM_1
-    return _SEARCHES.get(kind, kind)
+        name = "bounded ascent" if search.get("fixes_class") else ALGORITHM_1
+    else:
+        name = _SEARCHES.get(kind, kind)
+    if search.get("bounds") is None or upper_bound(run) is None:
+        return name
+    low, high = (float(bound) / float(search["initial"]) for bound in search["bounds"])
+    return f"{name} within {low:g} to {high:g} sigma0"
 
 
 def family_of(run: Run) -> str:

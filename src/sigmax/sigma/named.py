@@ -10,9 +10,12 @@ from sigmax.sigma.search import FixedSigma, SigmaSearch
 
 SearchName = Literal["fixed", "halving", "ascent", "ascent-paper", "grid"]
 SEARCHES: tuple[str, ...] = get_args(SearchName)
+BOUNDED: tuple[SearchName, ...] = ("halving", "ascent")
 
 
-def named_search(name: str, *, initial: float, steps: int = 900, samples: int = 1) -> SigmaSearch:
+def named_search(
+    name: str, *, initial: float, steps: int = 900, samples: int = 1, bounds: tuple[float, float] | None = None
+) -> SigmaSearch:
     """The search of this name.
 
     Args:
@@ -21,13 +24,16 @@ def named_search(name: str, *, initial: float, steps: int = 900, samples: int = 
         initial: sigma0.
         steps: K, ascent steps; the grid gets 2 K evaluations, as the paper counts.
         samples: Noise draws per ascent step or grid point.
+        bounds: Of sigma, for halving and ascent; by default [sigma0 / 4, 2 sigma0].
     """
+    if bounds is not None and name not in BOUNDED:
+        raise InvalidInputError(f"expected bounds only for {' and '.join(BOUNDED)}, got search={name!r}")
     if name == "fixed":
         return FixedSigma(initial)
     if name == "halving":
-        return HalvingSearch(initial=initial)
+        return HalvingSearch(initial=initial, bounds=bounds)
     if name == "ascent":
-        return AscentSearch(initial=initial, steps=steps, samples=samples)
+        return AscentSearch(initial=initial, steps=steps, samples=samples, bounds=bounds)
     if name == "ascent-paper":
         return AscentSearch.paper(initial=initial, steps=steps, samples=samples)
     if name == "grid":
