@@ -1,5 +1,6 @@
 """Runs and images made up for the tests of reports."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ from numpy.typing import NDArray
 
 from sigmax.data import ArraySource
 from sigmax.records import CertificateTable, Run
+from sigmax.report.page import render_page
 
 FIXED = {
     "search": {"kind": "FixedSigma", "initial": 0.25},
@@ -92,3 +94,7 @@ def make_source(
     pixels = np.random.default_rng(seed).integers(256, size=(len(run.table), *shape), dtype=np.uint8)
     classes = names or tuple(f"class {i}" for i in range(int(run.table.label.max()) + 1))
     return ArraySource("made up", pixels, run.table.label, classes, levels=255)
+
+
+def write_page(runs: list[Run], path: Path, **options: Any) -> None:
+    path.write_bytes(render_page(runs, **options))

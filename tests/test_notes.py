@@ -1,22 +1,27 @@
 import pytest
 
 from sigmax.engine import paper_method
+from sigmax.noise import Gaussian, Uniform
 
 
 @pytest.mark.parametrize(
-    ("trained", "is_per_input", "is_uniform", "method"),
+    ("trained", "is_per_input", "noises", "method"),
     [
-        ("cohen", False, False, "cohen"),
-        ("cohen", True, False, "cohen-ds"),
-        ("cohen-ds2", True, False, "cohen-ds2"),
-        ("cohen-ds2", False, False, "cohen-ds2-fixed"),
-        ("smoothadv", True, False, "smoothadv-ds"),
-        ("macer-ds2", True, False, "macer-ds2"),
-        ("cohen", False, True, "yang"),
-        ("cohen", True, True, "yang-ds"),
-        ("cohen-ds2", True, True, "yang-ds2"),
-        ("smoothadv", True, True, "smoothadv-ds"),
+        ("cohen", False, "l2 l2", "cohen"),
+        ("cohen", True, "l2 l2", "cohen-ds"),
+        ("cohen-ds2", True, "l2 l2", "cohen-ds2"),
+        ("cohen-ds2", False, "l2 l2", "cohen-ds2-fixed"),
+        ("smoothadv", True, "l2 l2", "smoothadv-ds"),
+        ("macer-ds2", True, "l2 l2", "macer-ds2"),
+        ("cohen", False, "l1 l1", "yang"),
+        ("cohen", True, "l1 l1", "yang-ds"),
+        ("cohen-ds2", True, "l1 l1", "yang-ds2"),
+        ("smoothadv", True, "l1 l1", "smoothadv-ds"),
+        ("cohen", False, "l2 l1", "cohen-l1"),  # not the paper's: it certifies under the noise of the training
+        ("cohen-ds2", True, "l1 l2", "yang-l2-ds2"),
     ],
 )
-def test_methods_are_called_as_in_the_paper(trained: str, is_per_input: bool, is_uniform: bool, method: str) -> None:
-    assert paper_method(trained, is_per_input=is_per_input, is_uniform=is_uniform) == method
+def test_methods_are_called_as_in_the_paper(trained: str, is_per_input: bool, noises: str, method: str) -> None:
+    trained_noise, noise = (Uniform() if norm == "l1" else Gaussian() for norm in noises.split())
+    found = paper_method(trained, is_per_input=is_per_input, noise=noise, trained_noise=trained_noise.name)
+    assert found == method

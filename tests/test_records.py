@@ -240,12 +240,22 @@ def test_a_run_has_its_configuration_and_both_kinds_of_answer(tmp_path: Path) ->
     config = {**CONFIG, "bounds": (0.1, 0.2), "notes": {"model": "mine"}}
     for resume in (False, True):  # a tuple that was read back as a list is no other setting
         with RunFolder(tmp_path / "run", config, resume=resume) as run:
-            run.append(format_row(7, 3, point(2, 0.5), settled, 1.0))
+            run.append(format_row(8 if resume else 7, 3, point(2, 0.5), settled, 1.0))
     read = read_run(tmp_path / "run")
     assert (read.name, read.config["sigma"], read.note("model"), read.note("data")) == ("run", 0.25, "mine", None)
     first = (read.table.predict[0], read.table.radius[0], read.table.point_predict[0], read.table.point_radius[0])
     assert first == (3, 0.25, 2, 0.5)
     assert (read.table.samples.tolist(), read.table.norm) == ([100, 100], 2)
+
+
+def test_an_input_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"log.tsv: expected every input once, got input 0 again"):
+        read_table(write(tmp_path / "log.tsv", HEADER + ROWS + ROWS))
+
+
+def test_to_abstain_is_never_right(tmp_path: Path) -> None:
+    read = read_table(write(tmp_path / "log.tsv", "idx\tlabel\tpredict\tradius\n0\t-1\t-1\t0.5\n"))
+    assert read.is_correct.tolist() == [False]
 
 
 def test_a_log_of_others_has_no_configuration_even_beside_one(tmp_path: Path) -> None:

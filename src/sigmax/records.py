@@ -5,6 +5,7 @@ The first six columns of a table are those that the field's scripts read; abstai
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -87,7 +88,8 @@ class CertificateTable:
     @property
     def is_correct(self) -> NDArray[np.bool_]:
         """Whether the answer is the label; recomputed, because some logs keep a running count instead."""
-        return np.equal(self.predict, self.label)
+        is_answer: NDArray[np.bool_] = self.predict != ABSTAIN
+        return is_answer & np.equal(self.predict, self.label)
 
     @property
     def is_settled(self) -> bool:
@@ -155,6 +157,8 @@ def read_table(path: Path) -> CertificateTable:
         if len(row) != len(header):
             raise RecordError(f"{path}: expected {len(header)} columns in line {number}, got {len(row)}")
     columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+    if again := [idx for idx, times in Counter(columns["idx"]).items() if times > 1]:
+        raise RecordError(f"{path}: expected every input once, got input {again[0]} again; was a run appended to it?")
     norms = sorted(set(columns.get("norm", ["2"]))) or ["2"]
     if len(norms) > 1:
         raise RecordError(f"{path}: expected one norm in all rows, got {', '.join(norms)}")

@@ -17,11 +17,10 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from made_up_runs import make_pair, make_run, make_source
+from made_up_runs import make_pair, make_run, make_source, write_page
 from sigmax.records import CertificateTable, Run
 from sigmax.report.grouping import pairs
 from sigmax.report.metrics import certified_accuracy, counted_radii
-from sigmax.report.page import write_page
 from sigmax.report.tables import ResultTable
 from sigmax.rounding import format_down, format_nearest
 

@@ -21,6 +21,8 @@ def test_report_on_the_published_logs(run: Run, published_logs: Path, tmp_path: 
     assert code == 0
     assert "name one by --baseline" in err
     assert str(tmp_path / "alone") in out
+    code, _, err = run("report", fixed, "--baseline", per_input, "--out", tmp_path / "turned")
+    assert (code, err) == (0, "")  # a baseline needs none
 
 
 def test_report_on_a_run_of_digits_shows_the_images_it_names(run: Run, digits_model: Path, tmp_path: Path) -> None:
@@ -35,7 +37,7 @@ def test_report_on_a_run_of_digits_shows_the_images_it_names(run: Run, digits_mo
     assert "pictures-own" in written["figures"]
     text = (tmp_path / "report" / "report.md").read_text()
     assert text.startswith("# Digits\n")
-    assert "12 inputs of digits, n = 300, point and settled certificates" in text
+    assert "12 inputs of digits, n = 300, alpha = 0.001, point and settled certificates" in text
     code, out, _ = run("show", tmp_path / "runs" / "own", "--json")
     (summary,) = json.loads(out)
     assert summary["acr_inside"] is not None

@@ -195,3 +195,5 @@ def test_acr_without_the_inputs_at_the_bound() -> None:
     assert summary.acr_inside == pytest.approx(0.1)
     assert summary.acr == pytest.approx(1.1 / 3)
     assert summarise("made", made, [0.0]).acr_inside is None
+    everywhere = summarise("made", made, [0.0], upper=0.1)
+    assert (everywhere.at_bound, everywhere.acr_inside) == (3, None)  # a mean of nothing is not 0

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import sigmax.report.page
-from made_up_runs import FIXED, OWN, make_pair, make_run, make_source
+from made_up_runs import FIXED, OWN, make_pair, make_run, make_source, write_page
 from sigmax.errors import InvalidInputError
 from sigmax.records import Run, read_run
 from sigmax.report.grouping import pairs
 from sigmax.report.metrics import average_certified_radius, certified_accuracy
-from sigmax.report.page import write_page
 from sigmax.report.tables import ResultTable
 from sigmax.rounding import format_down, format_nearest
 

@@ -2,6 +2,7 @@
 
 import csv
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from sigmax.report.grouping import (
     upper_bound,
 )
 from sigmax.report.report import compose_report, write_report
-from sigmax.report.results import accuracy_table, best_table, scope, settings_table
+from sigmax.report.results import accuracy_table, best_table, overview_table, scope, settings_table
 from sigmax.report.tables import ResultTable, to_csv, to_latex, to_markdown
 
 COHEN = "cifar10-resnet110-cohen-0.50"
@@ -169,7 +170,7 @@ def test_per_input_runs_without_others_of_their_training_are_drawn(tmp_path: Pat
 def test_captions_say_how_each_run_was_sampled(tmp_path: Path) -> None:
     plain = make_run(tmp_path / "plain", [0.5], search=fixed(0.25), n=1_000)
     fewer = make_run(tmp_path / "fewer", [0.5], search=fixed(0.25), n=1_000, n_wrong=100)
-    said = "1 inputs, n = 1,000 or 1,000 (100 where the selected class is wrong), point certificates"
+    said = "1 inputs, n = 1,000 or 1,000 (100 where the selected class is wrong), alpha = 0.01, point certificates"
     assert scope([plain, fewer, plain]) == said
     settings = settings_table([plain, fewer])
     column = settings.header.index("n")
@@ -229,12 +230,18 @@ def test_a_report_on_runs_with_pictures(runs: list[Run], tmp_path: Path) -> None
     text = (out / "report.md").read_text()
     assert "## Further tables\n\nOf the paper." in text
     assert "| k90 | settled | - | toy | 4 | l2 | 0.25 | AscentSearch: steps 90 | 10 | 500 | 0.01 | 7 |" in text
-    assert "4 inputs of toy, n = 500, point and settled certificates" in text
+    assert "4 inputs of toy, n = 500, alpha = 0.01, point and settled certificates" in text
     drawn = {path.stem for path in (out / "figures").glob("*.pdf")}
     assert drawn == {"accuracy", "steps", "sigma", "gain", "runtime", "pictures-k10"}
     (row,) = [row for row in read_csv(out / "tables" / "overview.csv") if row["run"] == "k90"]
     assert row["at_bound"] == "1"  # 0.5 = 2 sigma0
     assert float(row["acr_inside"]) == pytest.approx(2 / 3)
+    chosen = compose_report(runs, source=source, pictured=[3, 0]).figures[-1]
+    titles = [axes.get_title().splitlines()[:2] for axes in chosen.figure.axes[:2]]
+    assert titles == [["input 3", "dog"], ["input 0", "cat"]]
+    for index, pictures in ((4, source), (3, None)):
+        with pytest.raises(InvalidInputError, match="got 4" if index == 4 else "name it by --data"):
+            compose_report(runs, source=pictures, pictured=[index])
     wrong = ArraySource("wrong", images, np.array([1, 1, 1, 1]), ["cat", "dog"], levels=255)
     with pytest.raises(InvalidInputError, match="data set of the runs, got wrong"):
         compose_report(runs, source=wrong)
@@ -364,6 +371,95 @@ def test_the_best_of_two_searches_is_neither(tmp_path: Path) -> None:
         assert set(lines) == {"cohen", "cohen-ds"}
         (end,) = {float(lines["cohen-ds"].get_xdata()[-1])}  # type: ignore[index, arg-type]
         assert end == pytest.approx(float(run.table.radius.max()), abs=0.01)
+
+
+def test_the_best_of_two_networks_or_samplings_is_neither(tmp_path: Path) -> None:
+    def methods(*runs: Run) -> list[str]:
+        (section,) = sections(runs)
+        labels = {line.get_label() for line in draw_accuracy(section).axes[0].get_lines()}
+        assert labels == {name.removesuffix(", grid") for name in section.methods}
+        return list(section.methods)
+
+    one = make_run(tmp_path / "one", [0.5], search=fixed(0.25), model="a.pt")
+    assert methods(one, make_run(tmp_path / "other", [0.4], search=fixed(0.25), model="b.pt")) == [
+        "fixed sigma, a.pt",
+        "fixed sigma, b.pt",
+    ]
+    higher = make_run(tmp_path / "higher", [0.4], search=fixed(0.5), model="b.pt")
+    (section,) = sections([one, higher])
+    assert list(section.methods) == ["fixed sigma"]  # as the paper, which has a network for each sigma
+    assert methods(one, make_run(tmp_path / "loose", [0.9], search=fixed(0.25), more={"alpha": 0.5}, model="a.pt")) == [
+        "fixed sigma, n = 500, alpha = 0.01",
+        "fixed sigma, n = 500, alpha = 0.5",
+    ]
+    assert "alpha = 0.01 or 0.5" in scope([one, read_run(tmp_path / "loose")])
+
+
+def test_searches_with_other_draws_are_other_searches(tmp_path: Path) -> None:
+    def grid(draws: int) -> dict[str, Any]:
+        return {"kind": "GridSearch", "initial": 0.25, "upper": 1.0, "samples": draws}
+
+    runs = [make_run(tmp_path / f"n{n}", [0.1 * n], search=grid(n), method="cohen-ds") for n in (1, 2, 4)]
+    (section,) = sections(runs)
+    assert list(section.methods) == ["cohen-ds, grid", "cohen-ds, grid, 2 draws", "cohen-ds, grid, 4 draws"]
+    assert [part.get_suptitle() for part in draw_accuracy(section).subfigs] == [
+        "grid",
+        "grid, 2 draws",
+        "grid, 4 draws",
+    ]
+
+
+def test_names_are_drawn_as_they_are(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / name, [0.5, 0.4], search=fixed(0.25), method=name)
+        for name in ("bad $x_{$ name", "_hidden", "half $")
+    ]
+    figure = draw_accuracy(sections(runs)[0])
+    assert len(render(figure)["png"]) > 1_000
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    shown = {text.get_text() for text in legend.get_texts()}
+    assert shown == {r"bad \$x_{\$ name", " _hidden", r"half \$"}
+
+
+def test_signals_are_reported_without_pictures(tmp_path: Path) -> None:
+    for shape in ((3,), (1, 28), (3, 40)):
+        signals = np.random.default_rng(0).random((2, *shape), dtype=np.float32)
+        source = ArraySource("signals", signals, np.array([0, 1]), ["a", "b"], levels=None)
+        name = f"own-{len(shape)}-{shape[0]}"
+        run = make_run(tmp_path / name, [0.5, 0.6], search=ascent(0.25, 10), sigmas=[0.2, 0.3])
+        made = compose_report([run], source=source)
+        assert not [drawing for drawing in made.figures if "pictures" in drawing.name]
+        made.write(tmp_path / f"report-{name}")
+
+
+def test_a_page_that_cannot_be_made_leaves_the_report_before(
+    runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_report(runs[:1], tmp_path / "report")
+    before = {path: path.read_bytes() for path in (tmp_path / "report").rglob("*") if path.is_file()}
+    monkeypatch.setattr("sigmax.report.page.PAGE_BYTES", 1_000)
+    with pytest.raises(InvalidInputError, match="expected a page of at most"):
+        write_report(runs, tmp_path / "report")
+    assert {path: path.read_bytes() for path in (tmp_path / "report").rglob("*") if path.is_file()} == before
+
+
+def test_names_that_files_cannot_tell_apart_are_numbered(tmp_path: Path) -> None:
+    runs = [
+        replace(read, table=replace(read.table, name=name))
+        for name, read in (
+            ("a/b", make_run(tmp_path / "1", [0.5], search=fixed(0.25))),
+            ("a b", make_run(tmp_path / "2", [0.5], search=fixed(0.25))),
+        )
+    ]
+    assert [run.name for run in compose_report(runs).runs] == ["a/b", "a b (2)"]
+
+
+def test_of_inputs_that_are_all_alike_no_interval_is_printed(tmp_path: Path) -> None:
+    search = ascent(0.25, 10)
+    made = make_run(tmp_path / "one", [0.6], search=search, sigmas=[0.5])
+    (row,) = overview_table(sections([made])[0]).rows
+    assert row[5:7] == ("0.600", "- (1)")  # ACR; and inner ACR, of no input
 
 
 def test_the_table_of_gains_names_the_baseline_and_its_accuracy(runs: list[Run], tmp_path: Path) -> None:

@@ -62,6 +62,19 @@ def test_settled_certificates_count_with_their_settled_answer() -> None:
     assert (table.point_radius.tolist(), table.norm) == ([0.2], 1)
     with pytest.raises(InvalidInputError, match="expected norm=1 or norm=2 for answers that were all looked up"):
         certificate_table([looked_up], [1])
+    for metric in (CertifiedAccuracy([0.0]), AverageCertifiedRadius()):
+        metric.update([looked_up], [1])  # whatever its norm
+        metric.update([point(1, 0.4, norm=1)], [1])
+        metric.update([looked_up], [1])
+        assert (metric.inputs, metric.norm) == (3, 1)
+        with pytest.raises(InvalidInputError, match=r"one norm, got \[1, 2\]"):
+            metric.update([point(1, 0.4)], [1])
+        assert (metric.inputs, metric.norm) == (3, 1)
+    one, two = AverageCertifiedRadius(), AverageCertifiedRadius()
+    one.update([point(1, 0.4, norm=1)], [1])
+    two.update([point(1, 0.4)], [1])
+    with pytest.raises(InvalidInputError, match="one norm, got l1 and l2"):
+        one + two
 
 
 def test_what_does_not_belong_together_is_refused() -> None:

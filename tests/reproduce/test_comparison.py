@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sigmax import SigmaSearch
+from sigmax.budget import Budget
 from sigmax.data import load_source
 from sigmax.records import CertificateTable, Run
 from sigmax.report import paper
@@ -18,7 +19,7 @@ from small_experiment import EXPERIMENT, write_experiment
 
 L1 = """
 [networks.yang]
-sigma = 0.5
+sigma = [0.25, 0.5, 1.0]
 norm = "l1"
 
 [[certify]]
@@ -34,10 +35,17 @@ RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5)
 
 @pytest.fixture
 def experiment(tmp_path: Path) -> Experiment:
-    return load_experiment(str(write_experiment(tmp_path, EXPERIMENT.replace("[2, 4]", "[100, 900]") + L1)))
+    return load_experiment(
+        str(write_experiment(tmp_path, at_all_sigmas(EXPERIMENT).replace("[2, 4]", "[100, 900]") + L1))
+    )
 
 
-def record(name: str, norm: int, search: SigmaSearch) -> Run:
+def at_all_sigmas(text: str) -> str:
+    """The network that others are tuned from at all sigmas of the paper."""
+    return text.replace("sigma = 0.25", "sigma = [0.12, 0.25, 0.50]", 1)
+
+
+def record(name: str, norm: int, search: SigmaSearch, budget: Budget) -> Run:
     random = np.random.default_rng(len(name))
     label = random.integers(0, 10, size=200)
     predict = np.where(random.random(200) < 0.8, label, -1)
@@ -55,12 +63,12 @@ def record(name: str, norm: int, search: SigmaSearch) -> Run:
         samples=np.full(200, 400),
         norm=norm,
     )
-    return Run(table=table, config={"search": search.settings()})
+    return Run(table=table, config={"search": search.settings(), "n": budget.n, "alpha": budget.alpha})
 
 
 def compare(experiment: Experiment, only: Sequence[str] | None = None) -> tuple[dict[str, ResultTable], dict[str, Run]]:
     chosen = [run for run in experiment.certifications if only is None or run.name in only]
-    records = {run.name: record(run.name, run.noise.norm, run.search) for run in chosen}
+    records = {run.name: record(run.name, run.noise.norm, run.search, run.budget) for run in chosen}
     tables = compare_with_paper(
         experiment, [(run, records[run.name]) for run in chosen], data=load_source(experiment.data.name)
     )
@@ -84,13 +92,13 @@ def numbers(table: ResultTable, *head: str) -> dict[float, float]:
     """The numbers of the row that begins so, by radius."""
     (row,) = [row for row in table.rows if row[: len(head)] == head]
     cells = dict(zip(table.header[len(head) :], row[len(head) :], strict=True))
-    return {float(radius): float(cell) for radius, cell in cells.items() if radius != "ACR"}
+    return {float(radius): float(cell) for radius, cell in cells.items() if radius not in ("ACR", "sigma0")}
 
 
 def test_the_best_of_ours_and_of_the_paper(experiment: Experiment) -> None:
     found, records = compare(experiment)
     best = found["paper-best-l2"]
-    ours = [records["cohen-0.25-ascent-paper-k100"], records["cohen-0.25-ascent-paper-k900"]]
+    ours = [records[f"cohen-{sigma}-ascent-paper-k{k}"] for sigma in ("0.12", "0.25", "0.50") for k in (100, 900)]
     expected = {r: max(accuracy(run, r) for run in ours) for r in RADII}
     assert numbers(best, "cohen-ds", "ours", "Algorithm 1") == pytest.approx(expected, abs=0.0501)
     of_paper = published("best.tsv", data="cifar10", norm="l2", method="cohen-ds2")
@@ -107,9 +115,10 @@ def test_the_best_of_ours_and_of_the_paper(experiment: Experiment) -> None:
 def test_the_gain_of_ours_and_of_the_paper(experiment: Experiment) -> None:
     found, records = compare(experiment)
     gain = found["paper-gain-l2"]
-    fixed, halving = records["cohen-0.25-fixed"], records["cohen-0.25-halving"]
-    expected = {r: accuracy(halving, r) - accuracy(fixed, r) for r in RADII}
-    for level in ("best", "0.25"):
+    for level, sigmas in (("best", ("0.12", "0.25", "0.50")), ("0.25", ("0.25",))):
+        fixed, halving = ([records[f"cohen-{s}-{kind}"] for s in sigmas] for kind in ("fixed", "halving"))
+        best = {r: [max(accuracy(run, r) for run in runs) for runs in (halving, fixed)] for r in RADII}
+        expected = {r: own - one for r, (own, one) in best.items()}
         assert numbers(gain, "cohen-ds over cohen", level, "ours", "halving") == pytest.approx(expected, abs=0.0501)
     better, worse = (published("best.tsv", data="cifar10", method=name) for name in ("cohen-ds", "cohen"))
     shown = numbers(gain, "cohen-ds over cohen", "best", "paper", "Algorithm 1")
@@ -125,16 +134,41 @@ def test_the_gain_of_ours_and_of_the_paper(experiment: Experiment) -> None:
 
 
 def test_the_best_of_more_sigmas_is_not_compared_with_the_best_of_fewer(tmp_path: Path) -> None:
-    text = EXPERIMENT.replace("[networks.cohen]\nsigma = 0.25", "[networks.cohen]\nsigma = [0.12, 0.25]")
-    two = load_experiment(str(write_experiment(tmp_path, text)))
-    heads = [row[:4] for row in compare(two)[0]["paper-gain-l2"].rows]
+    whole = load_experiment(str(write_experiment(tmp_path, at_all_sigmas(EXPERIMENT))))
+    found, _ = compare(whole)
+    heads = [row[:4] for row in found["paper-gain-l2"].rows]
     assert ("cohen-ds over cohen", "best", "ours", "halving") in heads
     assert ("cohen-ds2 over cohen", "0.25", "ours", "Algorithm 1") in heads
     assert not [head for head in heads if head[:2] == ("cohen-ds2 over cohen", "best")]
-    some = [run.name for run in two.certifications if run.name != "cohen-0.12-halving"]
-    heads = [row[:4] for row in compare(two, some)[0]["paper-gain-l2"].rows]
+    levels = {row[:3]: row[3] for row in found["paper-best-l2"].rows}
+    assert levels["cohen-ds", "ours", "halving"] == levels["cohen-ds", "paper", "Algorithm 1"] == "0.12, 0.25, 0.50"
+    assert levels["cohen-ds2", "ours", "Algorithm 1"] == "0.25"
+    some = [run.name for run in whole.certifications if run.name != "cohen-0.12-halving"]
+    heads = [row[:4] for row in compare(whole, some)[0]["paper-gain-l2"].rows]
     assert ("cohen-ds over cohen", "best", "ours", "halving") not in heads
     assert ("cohen-ds over cohen", "best", "ours", "Algorithm 1") in heads
+    # Ours at some of the paper's sigmas are set beside the paper's at each of these, not beside its best of all.
+    few = [run.name for run in whole.certifications if "0.50" not in run.name]
+    heads = [row[:4] for row in compare(whole, few)[0]["paper-gain-l2"].rows]
+    assert {head[1] for head in heads} == {"0.12", "0.25"}
+    assert ("cohen-ds over cohen", "0.12", "paper", "Algorithm 1") in heads
+
+
+def test_runs_that_were_sampled_otherwise_are_not_subtracted(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace('search = "halving"', 'search = "halving"\nn = 4000\nalpha = 0.2')
+    found, _ = compare(load_experiment(str(write_experiment(tmp_path, text))))
+    heads = [row[:4] for row in found["paper-gain-l2"].rows]
+    assert not [head for head in heads if "halving" in head[3]]
+    assert [head for head in heads if head[2:] == ("ours", "Algorithm 1, n = 400, alpha = 0.001")]
+    ways = [row[2] for row in found["paper-best-l2"].rows if row[1] == "ours"]
+    assert "halving, n = 4,000, alpha = 0.2" in ways
+    assert "n = 400, alpha = 0.001 or n = 4,000, alpha = 0.2" in found["paper-best-l2"].caption
+
+
+def test_times_stand_beside_the_paper_s(experiment: Experiment) -> None:
+    rows = compare(experiment)[0]["paper-runtime"].rows
+    assert ("halving", "ours", "0.00") in rows
+    assert rows[-2:] == (("fixed", "paper", "1.6"), ("Algorithm 1, K = 900", "paper", "1.8"))
 
 
 def test_runs_of_the_appendix_stand_beside_their_own(experiment: Experiment) -> None:
@@ -146,15 +180,16 @@ def test_runs_of_the_appendix_stand_beside_their_own(experiment: Experiment) -> 
     )
     of_paper = published("per_sigma.tsv", data="cifar10", method="cohen-ds2", sigma="0.25", steps="900")
     assert numbers(table, "cohen-ds2", "0.25", "900", "paper") == pytest.approx(of_paper, abs=0.0501)
-    assert len(table.rows) == 2 * 5  # all but the halving search, which the paper does not have
+    assert len(table.rows) == 2 * 11  # all but the halving search, which the paper does not have
 
 
 def test_l1_has_tables_of_its_own(experiment: Experiment) -> None:
     found, records = compare(experiment)
     radii = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
     gain = numbers(found["paper-gain-l1"], "yang-ds over yang", "best", "ours", "halving")
-    fixed, halving = records["yang-0.50-fixed"], records["yang-0.50-halving"]
-    assert gain == pytest.approx({r: accuracy(halving, r) - accuracy(fixed, r) for r in radii}, abs=0.0501)
+    fixed, halving = ([records[f"yang-{s}-{kind}"] for s in ("0.25", "0.50", "1.00")] for kind in ("fixed", "halving"))
+    best = {r: [max(accuracy(run, r) for run in runs) for runs in (halving, fixed)] for r in radii}
+    assert gain == pytest.approx({r: own - one for r, (own, one) in best.items()}, abs=0.0501)
     assert numbers(found["paper-gain-l1"], "yang-ds over yang", "best", "paper", "Algorithm 1")[0.5] == 7.0
     assert not any("yang" in cell for row in found["paper-best-l2"].rows for cell in row)
 
@@ -165,18 +200,20 @@ def test_both_settings_are_said(experiment: Experiment) -> None:
     assert said["data"] == ("digits", "CIFAR-10")
     assert said["images certified"][0] == "200"
     assert said["images certified"][1].startswith("10,000")
-    assert said["network"] == ("digits-cnn", "ResNet-18")
+    assert said["network"] == ("digits-cnn", "ResNet-18; l1: not said")
+    assert said["sigma0 (l2)"] == ("cohen 0.12, 0.25, 0.50; cohen-ds2 0.25", "0.12, 0.25, 0.50")
+    assert said["lambda (l1)"] == ("0.25, 0.50, 1.00", "0.25, 0.50, 1.00")
     assert said["epochs of training"][0] == "cohen 6, cohen-ds2 2, yang 40"
     assert said["epochs of training"][1].startswith("200")
     assert said["n"] == ("400", "100,000")
     for table in found.values():
-        assert table.name == "paper-settings" or "n = 400" in table.caption
+        assert table.name in ("paper-settings", "paper-runtime") or "n = 400" in table.caption
         assert table.name == "paper-settings" or "n = 100,000" in table.caption
 
 
 def test_what_is_not_complete_is_left_out(experiment: Experiment) -> None:
     found, _ = compare(experiment, ["cohen-0.25-halving"])
-    assert set(found) == {"paper-settings", "paper-best-l2"}  # without a fixed run there is no gain
+    assert set(found) == {"paper-settings", "paper-best-l2", "paper-runtime"}  # without a fixed run there is no gain
     assert {row[0] for row in found["paper-best-l2"].rows} == {"cohen-ds"}
     assert compare(experiment, [])[0] == {}
 
@@ -185,7 +222,7 @@ def test_the_paper_s_macer_is_of_one_training(tmp_path: Path) -> None:
     """Its appendix has MACER-DS^2 with 1 and with 8 draws; a gain must not take the better of two networks."""
     text = EXPERIMENT.replace("cohen", "macer").replace("epochs =", 'method = "macer"\nepochs =')
     found, _ = compare(load_experiment(str(write_experiment(tmp_path, text))))
-    shown = numbers(found["paper-gain-l2"], "macer-ds2 over macer", "0.25", "paper", "Algorithm 1")
+    shown = numbers(found["paper-gain-l2"], "macer-ds2 over macer", "0.25", "paper", "Algorithm 1, 8 draws")
     base = published("per_sigma.tsv", data="cifar10", method="macer", sigma="0.25")
     at = [
         published("per_sigma.tsv", data="cifar10", method="macer-ds2", sigma="0.25", samples="8", steps=str(100 * k))

@@ -101,7 +101,7 @@ def test_a_typo_is_met_with_the_preset_that_was_meant(spec: str, hint: str) -> N
 def test_two_certifications_may_differ_by_a_label(tmp_path: Path) -> None:
     text = EXPERIMENT + '\n[[certify]]\nnetworks = "cohen"\nsearch = "fixed"\nnorm = "l1"\nn = 50\nlabel = "few"\n'
     run = load_experiment(str(write_experiment(tmp_path, text))).certifications[-1]
-    assert (run.name, run.budget.n, run.budget.n0, run.method) == ("cohen-0.25-fixed-l1-few", 50, 20, "yang")
+    assert (run.name, run.budget.n, run.budget.n0, run.method) == ("cohen-0.25-fixed-l1-few", 50, 20, "cohen-l1")
 
 
 def test_every_preset_of_the_issue_is_there() -> None:

@@ -51,6 +51,8 @@ def made(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Made:
     stopped = Stage.of(run(*command, "--max-hours", 0), out)
     part = Stage.of(run(*command, "--only", "cohen-0.25-fixed"), out)
     (out / "report" / "figures" / "of-before.png").touch()
+    (out / "runs" / "cohen-0.25-halving").mkdir()  # as a kill before its first line leaves it
+    assert run(*command, "--only", "cohen-0.25-fixed")[0] == 0
     return Made(toml, out, stopped, part, whole=Stage.of(run(*command), out))
 
 

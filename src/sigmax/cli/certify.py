@@ -147,7 +147,13 @@ def certify(
             track=track,
             memory=memory,
             resume=resume,
-            notes=run_notes(smoothed, model=model, data=data, trained=loaded.card.method if loaded.card else None),
+            notes=run_notes(
+                smoothed,
+                model=model,
+                data=data,
+                trained=loaded.card.method if loaded.card else None,
+                trained_noise=loaded.card.noise if loaded.card else None,
+            ),
         )
     print_runs([(out.name, read_run(out))], radii=sorted({0.0, *radii}) if radii else None, as_json=as_json)
     if not as_json:

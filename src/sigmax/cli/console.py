@@ -47,7 +47,8 @@ def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | No
         view.add_column(heading, no_wrap=True, justify="left" if heading in ("run", "answers") else "right")
     for row in rows:
         numbers = [format_nearest(share) for share in (*row.accuracy, row.acr, row.abstained)]
-        inner = ["-", "-"] if row.acr_inside is None else [format_nearest(row.acr_inside), str(row.at_bound)]
+        inside = "-" if row.acr_inside is None else format_nearest(row.acr_inside)
+        inner = ["-", "-"] if row.acr_inside is None and not row.at_bound else [inside, str(row.at_bound)]
         view.add_row(row.name, str(row.inputs), row.answers, *numbers, *(inner if has_bound else []))
     print_whole(view)
 

@@ -31,7 +31,9 @@ def demo(
 
 
 def show(
-    tables: Annotated[list[Path], typer.Argument(help="Run folders or certificate tables, also of others.")],
+    tables: Annotated[
+        list[Path], typer.Argument(help="Run folders, folders of runs, or certificate tables, also of others.")
+    ],
     radii: Annotated[
         str | None, typer.Option(help="Radii, such as 0,0.25,0.5; by default up to the largest certified.")
     ] = None,
@@ -44,10 +46,10 @@ def show(
 
     Example: `sigmax show runs/fixed runs/per-input --radii 0,0.25,0.5`
     """
-    from sigmax.records import read_run
+    from sigmax.report.grouping import read_runs
 
     wanted = None if radii is None else parse_radii("--radii", radii)
-    runs = [read_run(path) for path in tables]
+    runs = list(read_runs(tables).values())
     for run in runs:
         if run.table.dropped:
             log_console.print(f"note: {run.name}: the last line is cut off and was left out", style="yellow")

@@ -37,6 +37,10 @@ def report(
             "fixed-sigma run of the same model, sigma and n."
         ),
     ] = None,
+    pictured: Annotated[
+        str | None,
+        typer.Option(help="Inputs to draw under noise, such as 20,400; by default extreme ones of each run."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a page, tables (Markdown, LaTeX, CSV) and figures (PNG, PDF) of runs, compared input by input.
@@ -66,13 +70,17 @@ def report(
         source=_source(data, list(read.values())),
         radii=wanted,
         baseline=read[places[0]] if places else None,
+        pictured=_parse_inputs(pictured),
     )
     opened = made.write(out)
     paired = {pair.run.name: pair.baseline.name for pair in made.pairs}
     for run in made.runs:
-        if places and run.name not in paired and run.name != read[places[0]].name:
-            _note(f"{run.name}: has other inputs than --baseline, not compared")
-        elif is_per_input(run) and run.name not in paired:
+        if run.name in paired:
+            continue
+        if places:
+            if run.name != read[places[0]].name:
+                _note(f"{run.name}: has other inputs than --baseline, not compared")
+        elif is_per_input(run):
             _note(f"{run.name}: no fixed-sigma run of its model, sigma and n to compare with; name one by --baseline")
     if as_json:
         written = {
@@ -88,6 +96,13 @@ def report(
     say(f"text:    {out / TEXT}")
     say(f"tables:  {len(made.tables)} in {out / 'tables'}, as Markdown, LaTeX and CSV")
     say(f"figures: {len(made.figures)} in {out / 'figures'}, as PNG and PDF")
+
+
+def _parse_inputs(text: str | None) -> list[int]:
+    try:
+        return [int(index) for index in text.split(",")] if text is not None else []
+    except ValueError:
+        raise InvalidInputError(f"expected --pictured like 20,400, got {text!r}") from None
 
 
 def _source(data: str | None, runs: "Sequence[Run]") -> "ImageSource | None":

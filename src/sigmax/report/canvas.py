@@ -54,6 +54,11 @@ def render(figure: Figure) -> dict[str, bytes]:
     return files
 
 
+def literal(text: str) -> str:
+    """Text of others as it is: no formula, and not hidden from a legend."""
+    return (" " if text.startswith("_") else "") + text.replace("$", r"\$")
+
+
 def new_figure(width: float, height: float) -> Figure:
     """A figure of so many inches whose parts keep clear of each other."""
     figure = Figure(figsize=(width, height), layout="constrained")

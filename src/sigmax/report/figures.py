@@ -26,6 +26,7 @@ from sigmax.report.canvas import (
     PAGE,
     STYLE,
     draw_image,
+    literal,
     new_figure,
     new_panels,
     render,
@@ -36,7 +37,6 @@ from sigmax.report.canvas import (
 from sigmax.report.grouping import (
     Pair,
     Section,
-    family_of,
     group_by,
     initial_sigma,
     method_of,
@@ -76,25 +76,26 @@ def draw_accuracy(section: Section) -> Figure:
     figure = new_figure(width, height * len(searches))
     rows = [figure] if len(searches) == 1 else np.ravel(np.asarray(figure.subfigures(len(searches), 1)))
     grid = _radius_grid([run.table for run in section.runs])
-    styles = _family_styles(sorted(group_by(section.runs, family_of)))
+    families = section.families
+    styles = _family_styles(sorted(set(families.values())))
     for row, search in zip(rows, searches, strict=True):
         runs = [run for run in section.runs if search_name(run) in ("", search)]
         panels = split(row, count)
         for axes, sigma in zip(panels, sigmas, strict=False):
-            _draw_families(axes, grid, [run for run in runs if initial_sigma(run) == sigma], styles)
+            _draw_families(axes, grid, [run for run in runs if initial_sigma(run) == sigma], families, styles)
             axes.set_title(rf"$\sigma_0 = {sigma:g}$")
         if unknown:
-            _draw_single_runs(panels[len(sigmas)], grid, unknown, styles)
+            _draw_single_runs(panels[len(sigmas)], grid, unknown, families, styles)
         if has_envelopes:
-            _draw_families(panels[-1], grid, runs, styles)
+            _draw_families(panels[-1], grid, runs, families, styles)
             panels[-1].set_title("best at each radius")
         if len(styles) <= IN_A_LEGEND and (has_envelopes or not unknown):
             panels[-1].legend(loc="upper right")
         _finish_curves(panels, grid, section.runs[0].table.norm)
         if len(searches) > 1:
-            row.suptitle(search, fontsize=9, fontweight="bold")
+            row.suptitle(literal(search), fontsize=9, fontweight="bold")
     if len(styles) > IN_A_LEGEND:
-        lines = [Line2D([], [], label=family, **style) for family, style in styles.items()]
+        lines = [Line2D([], [], label=literal(family), **style) for family, style in styles.items()]
         figure.legend(handles=lines, loc="outside lower center", ncols=IN_A_LEGEND)
     return figure
 
@@ -194,21 +195,24 @@ def draw_runtime(runs: Sequence[Run]) -> Figure:
         )
     axes.annotate("total", (1.02, 1), xycoords="axes fraction", va="bottom", fontsize=7)
     axes.set(xlabel="time per input (s)", xlim=(0, None), ylim=(-0.6, len(timed) - 0.4))
-    axes.set_yticks(places, short_names(timed))
+    axes.set_yticks(places, [literal(name) for name in short_names(timed)])
     axes.grid(axis="x")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, borderaxespad=0)
     return figure
 
 
 @mpl.rc_context(STYLE)
-def draw_pictures(run: Run, source: ImageSource, *, baseline: Run | None = None) -> Figure:
-    """Extreme inputs that are answered correctly: clean, under noise at sigma0 and under noise at sigma*."""
+def draw_pictures(run: Run, source: ImageSource, *, baseline: Run | None = None, inputs: Sequence[int] = ()) -> Figure:
+    """Inputs clean, under noise at sigma0 and under noise at sigma*: extreme ones that are answered correctly.
+
+    `inputs` are others to show instead, each by its index; those that the run does not have are left out.
+    """
     table = run.table
-    chosen = _extreme_rows(run, baseline)
+    chosen = _rows_at(table, inputs) if inputs else _extreme_rows(run, baseline)
     images = source.images([int(table.idx[row]) for row, _ in chosen])  # k channels height width
     levels = [("clean", None), (r"noise at $\sigma_0$", initial_sigma(run)), (r"noise at $\sigma^\ast$", table.sigma)]
     levels = [(name, level) for name, level in levels if name == "clean" or level is not None]
-    side = PAGE / (len(chosen) + 0.3)
+    side = PAGE / (max(len(chosen), 2 * _OF_EACH) + 0.3)
     figure = new_figure(PAGE, len(levels) * side + 0.65)
     grid = figure.subplots(len(levels), len(chosen), squeeze=False)
     for column, ((row, why), image) in enumerate(zip(chosen, images, strict=True)):
@@ -221,7 +225,7 @@ def draw_pictures(run: Run, source: ImageSource, *, baseline: Run | None = None)
                 axes.set_ylabel(name)
         radius, sigma_star = format_down(table.radius[row], 3), format_nearest(table.sigma[row], 3)
         numbers = rf"$R$ = {radius}, $\sigma^\ast$ = {sigma_star}"
-        said = source.class_names[table.predict[row]]
+        said = literal(_answer(int(table.predict[row]), int(table.label[row]), source.class_names))
         grid[0, column].set_title(f"{why}\n{said}\n{numbers}", fontsize=7)
     return figure
 
@@ -247,7 +251,7 @@ def compare_runs(
     grid = _radius_grid([table for _, table in tables])
     for (name, table), colour in zip(tables, cycle(COLOURS), strict=False):
         acr = format_nearest(average_certified_radius(table))
-        _draw_curve(axes, grid, [table], label=f"{name} ({kind_of_answers(table)}), ACR {acr}", color=colour)
+        _draw_curve(axes, grid, [table], label=literal(f"{name} ({kind_of_answers(table)}), ACR {acr}"), color=colour)
     _, table = tables[-1]
     _finish_curves([axes], grid, table.norm)
     axes.legend(loc="upper right")
@@ -276,31 +280,41 @@ def _radius_grid(tables: Sequence[CertificateTable]) -> NDArray[np.float64]:
 
 def _family_styles(families: Sequence[str]) -> dict[str, dict[str, Any]]:
     """A colour for each way of training, and a line for what is made of it: one sigma, DS, DS^2."""
-    parts = {family: family.partition("-ds") for family in families}
-    colours = dict(zip(dict.fromkeys(base for base, _, _ in parts.values()), cycle(COLOURS), strict=False))
+    parts = {}
+    for family in families:
+        name, _, more = family.partition(", ")  # its network or sampling, where that tells it from others
+        base, ds, kind = name.partition("-ds")
+        parts[family] = (base, more), ds + kind
+    colours = dict(zip(dict.fromkeys(way for way, _ in parts.values()), cycle(COLOURS), strict=False))
     if len(colours) == len(families):  # nothing to tell apart by lines: they help the colours
         ways = zip(families, colours.values(), cycle(LINES), strict=False)
         return {family: {"color": colour, "ls": line} for family, colour, line in ways}
     lines = dict(zip(("", "-ds", "-ds2", "-ds2-fixed"), LINES, strict=False))
-    return {
-        family: {"color": colours[base], "ls": lines.get(ds + kind, "-")} for family, (base, ds, kind) in parts.items()
-    }
+    return {family: {"color": colours[way], "ls": lines.get(made, "-")} for family, (way, made) in parts.items()}
 
 
 def _draw_families(
-    axes: Axes, grid: NDArray[np.float64], runs: Sequence[Run], styles: Mapping[str, dict[str, Any]]
+    axes: Axes,
+    grid: NDArray[np.float64],
+    runs: Sequence[Run],
+    families: Mapping[str, str],
+    styles: Mapping[str, dict[str, Any]],
 ) -> None:
-    for family, members in group_by(runs, family_of).items():
-        _draw_curve(axes, grid, [run.table for run in members], label=family, **styles[family])
+    for family, members in group_by(runs, lambda run: families[run.name]).items():
+        _draw_curve(axes, grid, [run.table for run in members], label=literal(family), **styles[family])
 
 
 def _draw_single_runs(
-    axes: Axes, grid: NDArray[np.float64], runs: Sequence[Run], styles: Mapping[str, dict[str, Any]]
+    axes: Axes,
+    grid: NDArray[np.float64],
+    runs: Sequence[Run],
+    families: Mapping[str, str],
+    styles: Mapping[str, dict[str, Any]],
 ) -> None:
     names = dict(zip((run.name for run in runs), short_names(runs), strict=True))
-    for family, members in group_by(runs, family_of).items():
+    for family, members in group_by(runs, lambda run: families[run.name]).items():
         for run, line in zip(members, cycle(LINES), strict=False):
-            _draw_curve(axes, grid, [run.table], label=names[run.name], **styles[family] | {"ls": line})
+            _draw_curve(axes, grid, [run.table], label=literal(names[run.name]), **styles[family] | {"ls": line})
     axes.set_title("single runs")
     axes.legend(loc="upper right")
 
@@ -324,13 +338,24 @@ def _norm_symbol(norm: int) -> str:
 
 
 def _title(run: Run) -> str:
-    sigma = initial_sigma(run)
-    return method_of(run) if sigma is None else f"{method_of(run)}\n" + rf"$\sigma_0 = {sigma:g}$"
+    sigma, method = initial_sigma(run), literal(method_of(run))
+    return method if sigma is None else f"{method}\n" + rf"$\sigma_0 = {sigma:g}$"
 
 
 def _bins(sigma: NDArray[np.float64]) -> NDArray[np.float64]:
     low, high = float(sigma.min()), float(sigma.max())
     return np.linspace(low, high if high > low else low + 1e-3, _BINS + 1)
+
+
+def _answer(predict: int, label: int, names: Sequence[str]) -> str:
+    if predict == label:
+        return names[label]
+    return f"{'abstains' if predict == ABSTAIN else names[predict]}; is {names[label]}"
+
+
+def _rows_at(table: CertificateTable, inputs: Sequence[int]) -> list[tuple[int, str]]:
+    places = {idx: row for row, idx in enumerate(table.idx.tolist())}
+    return [(places[idx], f"input {idx}") for idx in dict.fromkeys(inputs) if idx in places]
 
 
 def _extreme_rows(run: Run, baseline: Run | None) -> list[tuple[int, str]]:

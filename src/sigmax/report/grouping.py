@@ -19,6 +19,8 @@ from sigmax.report.metrics import average_certified_radius, common_inputs
 _SAMPLING = ("n0", "n", "alpha", "tolerance", "radii", "runner_up", "n_wrong")
 FIXED, PER_INPUT = "fixed sigma", "per-input sigma"
 ALGORITHM_1 = "Algorithm 1"
+UNKNOWN = "-"  # the record does not say
+_DRAWN = ("AscentSearch", "GridSearch")  # searches with a number of draws
 _SEARCHES = {"FixedSigma": "", "HalvingSearch": "halving", "GridSearch": "grid"}
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -52,12 +54,13 @@ def _named(run: Run, name: str) -> Run:
 
 
 def with_distinct_names(runs: Sequence[Run]) -> list[Run]:
-    """The runs, those of a name that came before with a number."""
+    """The runs, those of a name that came before with a number; of names, too, that files could not tell apart."""
     seen: dict[str, int] = {}
     named = []
     for run in runs:
-        seen[run.name] = seen.get(run.name, 0) + 1
-        named.append(run if seen[run.name] == 1 else _named(run, f"{run.name} ({seen[run.name]})"))
+        key = slug(run.name)
+        seen[key] = seen.get(key, 0) + 1
+        named.append(run if seen[key] == 1 else _named(run, f"{run.name} ({seen[key]})"))
     return named
 
 
@@ -88,10 +91,15 @@ def search_name(run: Run) -> str:
         name = "bounded ascent" if search.get("fixes_class") else ALGORITHM_1
     else:
         name = _SEARCHES.get(kind, kind)
-    if search.get("bounds") is None or upper_bound(run) is None:
-        return name
-    low, high = (float(bound) / float(search["initial"]) for bound in search["bounds"])
-    return f"{name} within {low:g} to {high:g} sigma0"
+    if search.get("bounds") is not None and upper_bound(run) is not None:
+        low, high = (float(bound) / float(search["initial"]) for bound in search["bounds"])
+        name += f" within {low:g} to {high:g} sigma0"
+    return with_draws(name, int(search["samples"]) if kind in _DRAWN and "samples" in search else 1)
+
+
+def with_draws(search: str, draws: int) -> str:
+    """A search that looks at each sigma with so many draws of noise: n in the paper's Algorithm 1."""
+    return f"{search}, {draws} draws" if draws > 1 else search
 
 
 def family_of(run: Run) -> str:
@@ -104,7 +112,11 @@ def family_of(run: Run) -> str:
 
 def method_of(run: Run) -> str:
     """The method it belongs to: its family and its search. The best of two searches would be neither."""
-    return ", ".join(part for part in (family_of(run), search_name(run)) if part)
+    return _joined(family_of(run), search_name(run))
+
+
+def _joined(family: str, search: str) -> str:
+    return f"{family}, {search}" if search else family
 
 
 def initial_sigma(run: Run) -> float | None:
@@ -113,6 +125,32 @@ def initial_sigma(run: Run) -> float | None:
         return float(search_of(run)["initial"])
     sigmas = np.unique(run.table.sigma)
     return float(sigmas[0]) if len(sigmas) == 1 and np.isfinite(sigmas[0]) else None
+
+
+def samples_of(run: Run) -> int | None:
+    """n, the most samples that an input got; None where the record does not say."""
+    return int(run.config.get("n") or run.table.samples.max(initial=0)) or None
+
+
+def describe_samples(run: Run, unknown: str = UNKNOWN) -> str:
+    """The samples of an input in words: n, and all that made an input have fewer or its radius another."""
+    n, fewer, radii = samples_of(run), run.config.get("n_wrong"), run.config.get("radii")
+    more = [f"{fewer:,} where the selected class is wrong"] if fewer else []
+    if radii:
+        more.append(f"at most, asked only at {', '.join(f'{r:g}' for r in radii)}: radii are rounded down to these")
+    if tolerance := run.config.get("tolerance"):
+        more.append(f"at most, stopping where going on would gain less than {100 * tolerance:g} %")
+    if run.config.get("runner_up"):
+        more.append("with the runner-up bounded")
+    said = unknown if n is None else f"{n:,}"
+    return f"{said} ({'; '.join(more)})" if more else said
+
+
+def describe_sampling(run: Run) -> str:
+    """How its inputs were sampled, in words."""
+    alpha = run.config.get("alpha")
+    said = f"n = {describe_samples(run, 'not recorded')}"
+    return said if alpha is None else f"{said}, alpha = {alpha:g}"
 
 
 def upper_bound(run: Run) -> float | None:
@@ -148,9 +186,37 @@ class Section:
         return f"{kind}-{self.name}" if self.name else kind
 
     @property
+    def families(self) -> dict[str, str]:
+        """The family of each run, by its name.
+
+        With its network or its sampling, where one method has several at one sigma0: the best of both would be neither.
+        """
+        has_networks = _varied(self.runs, _network_of, at=lambda run: (method_of(run), initial_sigma(run)))
+        has_samplings = _varied(self.runs, describe_sampling, at=method_of)
+        parts = {
+            run.name: (
+                family_of(run),
+                _network_of(run) if has_networks else "",
+                describe_sampling(run) if has_samplings else "",
+            )
+            for run in self.runs
+        }
+        return {name: ", ".join(part for part in said if part) for name, said in parts.items()}
+
+    @property
     def methods(self) -> dict[str, list[Run]]:
-        """The runs of each method."""
-        return group_by(self.runs, method_of)
+        """The runs of each method: its family and its search."""
+        families = self.families
+        return group_by(self.runs, lambda run: _joined(families[run.name], search_name(run)))
+
+
+def _network_of(run: Run) -> str:
+    return run.note("model") or ""
+
+
+def _varied(runs: Sequence[Run], what: Callable[[Run], str], *, at: Callable[[Run], Hashable]) -> bool:
+    """Whether this differs among runs that are otherwise at one place."""
+    return any(len({what(run) for run in group}) > 1 for group in group_by(runs, at).values())
 
 
 def sections(runs: Sequence[Run]) -> list[Section]:
@@ -197,12 +263,13 @@ def pairs(runs: Sequence[Run], *, named: Run | None = None) -> list[Pair]:
     """
     found = []
     for run in (run for run in runs if run is not named):
-        others = [other for other in runs if other is not run and _is_comparable(run, other)]
-        baselines = [other for other in others if _is_baseline(other, run)]
-        logs = [other for other in others if not other.config and not is_per_input(other)]
+        others = [other for other in runs if other is not run]
+        baselines = [other for other in others if _is_baseline(other, run) and _is_comparable(run, other)]
+        logs = [other for other in others if not (run.config or other.config) and not is_per_input(other)]
+        logs = [log for log in logs if _is_comparable(run, log)]
         if named is not None and _is_comparable(run, named):
             baselines.insert(0, named)
-        elif not run.config and len(logs) == 1:
+        elif len(logs) == 1:
             baselines = logs
         if baselines and (is_per_input(run) or baselines[0] is named):
             found.append(Pair(run=run, baseline=baselines[0]))

@@ -209,7 +209,7 @@ class Summary:
     acr: float
     abstained: float
     at_bound: int = 0  # inputs whose sigma sits at the upper bound of the search
-    acr_inside: float | None = None  # ACR of the other inputs; None: no bound is known
+    acr_inside: float | None = None  # ACR of the other inputs; None: no bound is known, or there are no others
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -228,7 +228,9 @@ def summarise(name: str, table: CertificateTable, radii: Sequence[float], *, upp
         acr=average_certified_radius(table),
         abstained=abstentions(table),
         at_bound=0 if at_bound is None else int(at_bound.sum()),
-        acr_inside=None if at_bound is None else average_certified_radius(select_rows(table, ~at_bound)),
+        acr_inside=None
+        if at_bound is None or at_bound.all()
+        else average_certified_radius(select_rows(table, ~at_bound)),
     )
 
 

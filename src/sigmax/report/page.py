@@ -20,7 +20,6 @@ from PIL import Image
 
 from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError
-from sigmax.files import write_atomically
 from sigmax.records import CertificateTable, Run
 from sigmax.report.grouping import Pair, fits, inputs_of, is_per_input
 from sigmax.report.grouping import pairs as find_pairs
@@ -46,21 +45,19 @@ _UNKNOWN = "not said"
 _ASSETS = Path(__file__).parent / "page_assets"
 
 
-def write_page(
+def render_page(
     runs: Sequence[Run],
-    path: Path,
     *,
     title: str,
     tables: Sequence[ResultTable],
     notes: Sequence[str] = (),
     source: ImageSource | None = None,
     pairs: Sequence[Pair] | None = None,
-) -> None:
-    """Write a page that shows these runs in any browser, without a network, in less than 5 MB.
+) -> bytes:
+    """A page that shows these runs in any browser, without a network, in less than 5 MB.
 
     Args:
         runs: What to show, in this order.
-        path: The HTML file.
         title: Its heading.
         tables: Shown as they are.
         notes: What a reader must know first, such as what is scaled down.
@@ -77,7 +74,7 @@ def write_page(
                 f"expected a page of at most {PAGE_BYTES} bytes, got {len(page)}; give fewer tables or runs"
             )
         step *= 2
-    write_atomically(path, page)
+    return page
 
 
 def _render(report: "_Report", step: int, title: str, tables: Sequence[ResultTable], notes: Sequence[str]) -> bytes:

@@ -28,6 +28,7 @@ from sigmax.report.grouping import (
     Section,
     by_steps,
     fits,
+    is_per_input,
     pairs,
     sections,
     slug,
@@ -35,7 +36,7 @@ from sigmax.report.grouping import (
     with_distinct_names,
 )
 from sigmax.report.metrics import common_radii
-from sigmax.report.page import write_page
+from sigmax.report.page import render_page
 from sigmax.report.results import (
     SETTINGS,
     accuracy_table,
@@ -91,23 +92,22 @@ class Report:
         for drawing in self.figures:
             for suffix, content in render(drawing.figure).items():
                 files[f"figures/{drawing.name}.{suffix}"] = content
+        page = render_page(
+            self.runs,
+            title=self.title,
+            tables=[table for table in self.tables if table.name != SETTINGS],  # the page has its own
+            notes=self.notes,
+            source=self.source,
+            pairs=self.pairs,
+        )
         try:
             before = _listed(out)
             _list_files(out, before | set(files))  # both, should it be killed in between
-            for name, content in (files | {TEXT: self.text.encode()}).items():
+            for name, content in (files | {TEXT: self.text.encode(), PAGE: page}).items():
                 write_atomically(out / name, content)
             for name in before - set(files):
                 (out / name).unlink(missing_ok=True)
             _list_files(out, set(files))
-            write_page(
-                self.runs,
-                out / PAGE,
-                title=self.title,
-                tables=[table for table in self.tables if table.name != SETTINGS],  # the page has its own
-                notes=self.notes,
-                source=self.source,
-                pairs=self.pairs,
-            )
         except OSError as error:
             raise RecordError(f"expected to write the report into {out}, got: {error}") from error
         return out / PAGE
@@ -134,6 +134,7 @@ def write_report(
     notes: Sequence[str] = (),
     radii: Sequence[float] | None = None,
     baseline: Run | None = None,
+    pictured: Sequence[int] = (),
 ) -> Path:
     """Write tables, figures and the page of these runs into the folder `out`; return the page.
 
@@ -146,9 +147,17 @@ def write_report(
         notes: Paragraphs at the top, such as what was scaled down.
         radii: Where certified accuracy is reported; by default the usual radii up to the largest certified.
         baseline: The run that per-input runs are measured against; by default the fixed-sigma run of their model.
+        pictured: Inputs to draw under noise, by their index; by default extreme ones of each run.
     """
     report = compose_report(
-        runs, title=title, source=source, tables=tables, notes=notes, radii=radii, baseline=baseline
+        runs,
+        title=title,
+        source=source,
+        tables=tables,
+        notes=notes,
+        radii=radii,
+        baseline=baseline,
+        pictured=pictured,
     )
     return report.write(out)
 
@@ -162,18 +171,20 @@ def compose_report(
     notes: Sequence[str] = (),
     radii: Sequence[float] | None = None,
     baseline: Run | None = None,
+    pictured: Sequence[int] = (),
 ) -> Report:
     """Compute a report without writing anything; see `write_report`."""
     named = [i for i, run in enumerate(runs) if run is baseline]
     runs = with_distinct_names(runs)
     _check_runs(runs, source)
+    _check_pictured(runs, source, pictured)
     found = pairs(runs, named=runs[named[0]] if named else baseline)
     results: list[ResultTable] = []
     figures: list[ResultFigure] = []
     blocks = [f"# {title}", *notes]
     for section in sections(runs):
         own = [pair for pair in found if any(pair.run is run for run in section.runs)]
-        part, drawn = _tables(section, own, radii), _figures(section, own, source)
+        part, drawn = _tables(section, own, radii), _figures(section, own, source, pictured)
         blocks += [f"## {section.title}", *map(_table_text, part), *map(_figure_text, drawn)]
         results += part
         figures += drawn
@@ -211,6 +222,18 @@ def _check_runs(runs: Sequence[Run], source: ImageSource | None) -> None:
         raise InvalidInputError(f"expected the data set of the runs, got {source.name}, whose labels or images differ")
 
 
+def _check_pictured(runs: Sequence[Run], source: ImageSource | None, pictured: Sequence[int]) -> None:
+    if pictured and not _has_pictures(source):
+        raise InvalidInputError("expected a data set of images to draw inputs of, got none; name it by --data")
+    missing = [index for index in pictured if not any(index in run.table.idx for run in runs if is_per_input(run))]
+    if missing:
+        raise InvalidInputError(f"expected inputs to draw that a per-input run has, got {missing[0]}")
+
+
+def _has_pictures(source: ImageSource | None) -> bool:
+    return source is not None and len(source.shape) == 3 and source.shape[0] in (1, 3)
+
+
 def _tables(section: Section, found: Sequence[Pair], radii: Sequence[float] | None) -> list[ResultTable]:
     at = radii or common_radii([run.table for run in section.runs])
     tables = [overview_table(section), accuracy_table(section, at)]
@@ -225,7 +248,9 @@ def _tables(section: Section, found: Sequence[Pair], radii: Sequence[float] | No
     return tables
 
 
-def _figures(section: Section, found: Sequence[Pair], source: ImageSource | None) -> list[ResultFigure]:
+def _figures(
+    section: Section, found: Sequence[Pair], source: ImageSource | None, pictured: Sequence[int]
+) -> list[ResultFigure]:
     said = scope(section.runs)
     figures = [
         ResultFigure(
@@ -272,15 +297,21 @@ def _figures(section: Section, found: Sequence[Pair], source: ImageSource | None
                 figure=draw_runtime(section.runs),
             )
         )
-    if source is not None and source.shape[0] in (1, 3):
+    if source is not None and _has_pictures(source):
         figures += [
             ResultFigure(
                 name=f"pictures-{slug(run.name)}",
-                caption=f"Inputs of {run.name} that are answered correctly: clean, under noise at sigma0 and at "
-                f"sigma*: {scope([run])}.",
-                figure=draw_pictures(run, source, baseline=paired[run.name].baseline if run.name in paired else None),
+                caption=f"Inputs of {run.name}{'' if pictured else ' that are answered correctly'}: clean, under noise "
+                f"at sigma0 and at sigma*: {scope([run])}.",
+                figure=draw_pictures(
+                    run,
+                    source,
+                    baseline=paired[run.name].baseline if run.name in paired else None,
+                    inputs=pictured,
+                ),
             )
             for run in telling
-            if run.table.is_correct.any() and fits(source, run)
+            if fits(source, run)
+            and (np.isin(pictured, run.table.idx).any() if pictured else run.table.is_correct.any())
         ]
     return figures

@@ -7,7 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sigmax.records import Run
-from sigmax.report.grouping import Pair, Section, initial_sigma, method_of, search_of, upper_bound
+from sigmax.report.grouping import (
+    UNKNOWN,
+    Pair,
+    Section,
+    describe_samples,
+    initial_sigma,
+    method_of,
+    samples_of,
+    search_of,
+    upper_bound,
+)
 from sigmax.report.metrics import (
     CONFIDENCE,
     accuracy_interval,
@@ -22,7 +32,6 @@ from sigmax.report.metrics import (
 from sigmax.report.tables import ResultTable
 from sigmax.rounding import format_nearest
 
-UNKNOWN = "-"  # the record does not say
 SETTINGS = "settings"  # the name of that table
 _PERCENT = f"{100 * CONFIDENCE:g} %"
 
@@ -33,13 +42,14 @@ def overview_table(section: Section) -> ResultTable:
     for run in section.runs:
         summary = summarise(run.name, run.table, [0.0], upper=upper_bound(run))
         accuracy, acr = accuracy_interval(run.table, 0.0), acr_interval(run.table)
-        inside = None if summary.acr_inside is None else f"{format_nearest(summary.acr_inside)} ({summary.at_bound})"
+        has_bound = upper_bound(run) is not None
+        inside = UNKNOWN if summary.acr_inside is None else format_nearest(summary.acr_inside)
         rows.append(
             (
                 *(run.name, method_of(run), _shown(initial_sigma(run)), summary.answers),
                 _with_interval(summary.accuracy[0], accuracy),
                 _with_interval(summary.acr, acr),
-                inside or UNKNOWN,
+                f"{inside} ({summary.at_bound})" if has_bound else UNKNOWN,
                 format_nearest(summary.abstained),
             )
         )
@@ -57,7 +67,7 @@ def overview_table(section: Section) -> ResultTable:
                 "acr": summary.acr,
                 "acr_low": acr[0],
                 "acr_high": acr[1],
-                "at_bound": inside and summary.at_bound,
+                "at_bound": summary.at_bound if has_bound else None,
                 "acr_inside": summary.acr_inside,
                 "abstained": summary.abstained,
             }
@@ -107,7 +117,7 @@ def best_table(section: Section, radii: Sequence[float]) -> ResultTable:
     return ResultTable(
         name=section.file("best"),
         caption=f"Best certified accuracy of each method at each l{_norm(section)} radius, and best ACR, over its runs "
-        f"(sigma0 and K are chosen for each radius on the same inputs): {scope(section.runs)}.",
+        f"(which of them, at which sigma0 and K, is chosen for each radius on the same inputs): {scope(section.runs)}.",
         header=("method", "runs", *(f"{radius:g}" for radius in radii), "ACR"),
         rows=tuple(
             (method, str(len(runs)), *map(format_nearest, row))
@@ -250,25 +260,6 @@ def has_times(run: Run) -> bool:
     return bool(np.isfinite(run.table.seconds).all())
 
 
-def samples_of(run: Run) -> int | None:
-    """n, the most samples that an input got; None where the record does not say."""
-    return int(run.config.get("n") or run.table.samples.max(initial=0)) or None
-
-
-def describe_samples(run: Run, unknown: str = UNKNOWN) -> str:
-    """The samples of an input in words: n, and all that made an input have fewer or its radius another."""
-    n, fewer, radii = samples_of(run), run.config.get("n_wrong"), run.config.get("radii")
-    more = [f"{fewer:,} where the selected class is wrong"] if fewer else []
-    if radii:
-        more.append(f"at most, asked only at {', '.join(f'{r:g}' for r in radii)}: radii are rounded down to these")
-    if tolerance := run.config.get("tolerance"):
-        more.append(f"at most, stopping where going on would gain less than {100 * tolerance:g} %")
-    if run.config.get("runner_up"):
-        more.append("with the runner-up bounded")
-    said = unknown if n is None else f"{n:,}"
-    return f"{said} ({'; '.join(more)})" if more else said
-
-
 def describe_inputs(runs: Sequence[Run]) -> str:
     """How many inputs these runs have, of which data sets."""
     counts = " or ".join(f"{n:,}" for n in sorted({len(run.table) for run in runs}))
@@ -277,11 +268,13 @@ def describe_inputs(runs: Sequence[Run]) -> str:
 
 
 def scope(runs: Sequence[Run]) -> str:
-    """What a caption must say of its runs: how many inputs, which n, which kind of certificate."""
+    """What a caption must say of its runs: how many inputs, which n and alpha, which kind of certificate."""
     kinds = sorted({kind_of_answers(run.table) for run in runs})
     sampled = sorted(runs, key=lambda run: samples_of(run) or 0)
     ns = " or ".join(dict.fromkeys(describe_samples(run, "not recorded") for run in sampled))
-    return f"{describe_inputs(runs)}, n = {ns}, {' and '.join(kinds)} certificates"
+    alphas = " or ".join(f"{a:g}" for a in sorted({run.config["alpha"] for run in runs if "alpha" in run.config}))
+    said = f"n = {ns}" + (f", alpha = {alphas}" if alphas else "")
+    return f"{describe_inputs(runs)}, {said}, {' and '.join(kinds)} certificates"
 
 
 def scope_of_pairs(pairs: Sequence[Pair]) -> str:
@@ -336,7 +329,8 @@ def _best(values: NDArray[np.float64], *, first: int) -> frozenset[tuple[int, in
 
 def _with_interval(value: float, interval: tuple[float, float]) -> str:
     low, high = map(format_nearest, interval)
-    return f"{format_nearest(value)} [{low}, {high}]"
+    is_known = interval[0] < interval[1]  # of inputs that are all alike the bootstrap knows nothing
+    return f"{format_nearest(value)} [{low}, {high}]" if is_known else format_nearest(value)
 
 
 def _shown(value: float | str | None) -> str:

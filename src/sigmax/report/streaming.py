@@ -29,9 +29,8 @@ def certificate_table(
         raise InvalidInputError(
             f"expected one label per certificate, got {len(labels)} labels for {len(certificates)} certificates"
         )
-    points = [answer.point or answer if isinstance(answer, SettledCertificate) else answer for answer in certificates]
-    sampled = [point for point in points if isinstance(point, PointCertificate)]
-    norms = {point.norm for point in sampled} | ({norm} if norm else set())
+    points = _points(certificates)
+    norms = _norms(points) | ({norm} if norm else set())
     if len(norms) > 1:
         raise InvalidInputError(f"expected certificates in one norm, got {sorted(norms)}")
     if certificates and not norms:
@@ -52,12 +51,48 @@ def certificate_table(
     )
 
 
+def _points(certificates: Certificates) -> Certificates:
+    """What each was before a memory settled it; itself where that is not known."""
+    return [answer.point or answer if isinstance(answer, SettledCertificate) else answer for answer in certificates]
+
+
+def _norms(points: Certificates) -> set[int]:
+    return {point.norm for point in points if isinstance(point, PointCertificate)}
+
+
 def _labels(certificates: Certificates) -> NDArray[np.int64]:
     return np.array([ABSTAIN if c.label is None else c.label for c in certificates], dtype=np.int64)
 
 
+class _Metric:
+    """What has seen inputs, all certified in one norm."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all inputs."""
+        self.inputs = 0
+        self.norm: int | None = None  # no answer so far has said which: those that a memory looked up do not
+
+    def _table(self, certificates: Certificates, labels: Sequence[int]) -> CertificateTable:
+        """The table of these, which are in the norm of those before."""
+        said = self.norm or next(iter(_norms(_points(certificates))), None)
+        table = certificate_table(certificates, labels, norm=said or 2)  # where nobody says it, no number depends on it
+        self.norm = said
+        self.inputs += len(table)
+        return table
+
+    def _take(self, other: "_Metric") -> None:
+        """Add the inputs of another to those of this one."""
+        if self.norm and other.norm and self.norm != other.norm:
+            raise InvalidInputError(f"expected two metrics in one norm, got l{self.norm} and l{other.norm}")
+        self.norm = self.norm or other.norm
+        self.inputs += other.inputs
+
+
 @final
-class CertifiedAccuracy:
+class CertifiedAccuracy(_Metric):
     """The share of the inputs so far that are answered correctly with a radius of at least r, for each r.
 
     Two of them added are as one that saw the inputs of both.
@@ -65,17 +100,16 @@ class CertifiedAccuracy:
 
     def __init__(self, radii: Sequence[float]) -> None:
         self.radii = tuple(radii)
-        self.reset()
+        super().__init__()
 
     def reset(self) -> None:
         """Forget all inputs."""
-        self.inputs = 0
+        super().reset()
         self._hits = np.zeros(len(self.radii), dtype=np.int64)
 
     def update(self, certificates: Certificates, labels: Sequence[int]) -> None:
         """Count these answers to inputs with these labels."""
-        self._hits = self._hits + count_certified(certificate_table(certificates, labels), self.radii)
-        self.inputs += len(labels)
+        self._hits = self._hits + count_certified(self._table(certificates, labels), self.radii)
 
     def compute(self) -> NDArray[np.float64]:
         """Certified accuracy at each radius."""
@@ -85,29 +119,27 @@ class CertifiedAccuracy:
         if self.radii != other.radii:
             raise InvalidInputError(f"expected two metrics at the same radii, got {self.radii} and {other.radii}")
         total = type(self)(self.radii)
-        total.inputs, total._hits = self.inputs + other.inputs, self._hits + other._hits
+        total._hits = self._hits + other._hits
+        for part in (self, other):
+            total._take(part)
         return total
 
 
 @final
-class AverageCertifiedRadius:
+class AverageCertifiedRadius(_Metric):
     """ACR of the inputs so far: the mean of the radius where the answer is correct, else 0.
 
     Two of them added are as one that saw the inputs of both.
     """
 
-    def __init__(self) -> None:
-        self.reset()
-
     def reset(self) -> None:
         """Forget all inputs."""
-        self.inputs = 0
+        super().reset()
         self._radii = 0.0
 
     def update(self, certificates: Certificates, labels: Sequence[int]) -> None:
         """Count these answers to inputs with these labels."""
-        self._radii += float(counted_radii(certificate_table(certificates, labels)).sum())
-        self.inputs += len(labels)
+        self._radii += float(counted_radii(self._table(certificates, labels)).sum())
 
     def compute(self) -> float:
         """ACR."""
@@ -115,5 +147,7 @@ class AverageCertifiedRadius:
 
     def __add__(self, other: Self) -> Self:
         total = type(self)()
-        total.inputs, total._radii = self.inputs + other.inputs, self._radii + other._radii
+        total._radii = self._radii + other._radii
+        for part in (self, other):
+            total._take(part)
         return total

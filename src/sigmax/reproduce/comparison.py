@@ -2,16 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import final
 
 import numpy as np
 
 from sigmax.data import ImageSource
 from sigmax.records import Run
-from sigmax.report.grouping import ALGORITHM_1, search_name
+from sigmax.report.grouping import ALGORITHM_1, describe_samples, describe_sampling, search_name, with_draws
 from sigmax.report.metrics import average_certified_radius, certified_accuracy
 from sigmax.report.paper import PublishedCurve, published_curves
-from sigmax.report.results import describe_samples, format_signed
+from sigmax.report.results import format_signed, has_times
 from sigmax.report.tables import ResultTable
 from sigmax.reproduce.experiment import Certification, Experiment
 from sigmax.rounding import format_nearest
@@ -21,13 +22,45 @@ Done = Sequence[tuple[Certification, Run]]
 Curve = dict[float, float]  # radius -> percent
 
 _OURS, _PAPER, _NONE = "ours", "paper", "-"
-_PAPER_DATA = {
-    "cifar10": ("CIFAR-10", "ResNet-18", "200; SmoothAdv-DS^2 fine-tuned, epochs not said", "0.12, 0.25, 0.50"),
-    "imagenet": ("ImageNet", "ResNet-50", "networks of others; DS^2: 30 of fine-tuning", "0.25, 0.50, 1.00"),
+_L1 = "; l1: not said"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Paper:
+    """What the paper says of its experiments on a data set, in l2 where nothing else is said."""
+
+    data: str
+    network: str
+    epochs: str
+    sigmas: tuple[float, ...]
+    inputs: str  # by the steps in which its percentages come: 0.01 and 0.2
+    search: str
+    seconds: dict[str, str]  # per input, by search
+
+
+_PAPERS = {
+    "cifar10": _Paper(
+        data="CIFAR-10",
+        network="ResNet-18",
+        epochs="200; SmoothAdv-DS^2 fine-tuned, epochs not said",
+        sigmas=(0.12, 0.25, 0.50),
+        inputs="10,000",
+        search=f"{ALGORITHM_1}, K = 100 to 1,500",
+        seconds={"fixed": "1.6", f"{ALGORITHM_1}, K = 900": "1.8"},
+    ),
+    "imagenet": _Paper(
+        data="ImageNet",
+        network="ResNet-50",
+        epochs="networks of others; Cohen-DS^2: 30 of fine-tuning, SmoothAdv-DS^2: not said",
+        sigmas=(0.25, 0.50, 1.00),
+        inputs="500",
+        search=f"{ALGORITHM_1}, K = 100 to 400",
+        seconds={"fixed": "109.5", f"{ALGORITHM_1}, K = 400": "136"},
+    ),
 }
-# By the steps in which its percentages come: 0.01 and 0.2.
-_PAPER_INPUTS = {"cifar10": "10,000", "imagenet": "500"}
-_PAPER_STEPS = {"cifar10": "Algorithm 1, K = 100 to 1,500", "imagenet": "Algorithm 1, K = 100 to 400"}
+_LAMBDAS = (0.25, 0.50, 1.00)  # the paper's in l1
+_DRAWS = {"macer": 8}  # n of the paper's Algorithm 1 in its main tables, where it is not 1
 
 
 def compare_with_paper(experiment: Experiment, done: Done, *, data: ImageSource) -> list[ResultTable]:
@@ -42,28 +75,25 @@ def compare_with_paper(experiment: Experiment, done: Done, *, data: ImageSource)
         found = {"best": sheet.best, "gain": sheet.gain, "per-sigma": sheet.per_sigma}
         made = [found[kind]() for kind in experiment.report.tables]
         tables += [table for table in made if table.rows]
-    return tables
+    runtime = _runtime(experiment, known)
+    return [*tables, runtime] if runtime.rows else tables
 
 
 def _settings(experiment: Experiment, done: Done, data: ImageSource) -> ResultTable:
-    paper_data, network, epochs, sigmas = _PAPER_DATA[experiment.report.paper]
+    paper = _PAPERS[experiment.report.paper]
     networks = list({run.network.name: run.network for run, _ in done}.values())
     trained = {n.family: f"{n.family} {n.recipe.epochs}" for n in networks if n.recipe}
     existing = {n.model: n.model for n in networks if n.model}
     budgets = [run.budget for run, _ in done]
-    lambdas = _joined(f"{run.network.sigma:.2f}" for run, _ in done if run.noise.norm == 1)
+    searches = (_search(run, record) for run, record in done if run.search.is_per_input)
     rows = [
-        ("data", data.name.partition(":")[0], paper_data),
-        ("images certified", f"{len(done[0][1].table):,}", f"{_PAPER_INPUTS[experiment.report.paper]}; l1: not said"),
-        ("network", _joined(n.arch for n in networks), network),
-        ("epochs of training", _joined([*trained.values(), *existing.values()]), epochs),
-        ("sigma0 (l2)", _joined(f"{run.network.sigma:.2f}" for run, _ in done if run.noise.norm == 2) or _NONE, sigmas),
-        ("lambda (l1)", lambdas or _NONE, "0.25, 0.50, 1.00"),
-        (
-            "search",
-            "; ".join(dict.fromkeys(_search(run, record) for run, record in done)),
-            _PAPER_STEPS[experiment.report.paper],
-        ),
+        ("data", data.name.partition(":")[0], paper.data),
+        ("images certified", f"{len(done[0][1].table):,}", paper.inputs + _L1),
+        ("network", _joined(n.arch for n in networks), paper.network + _L1),
+        ("epochs of training", _joined([*trained.values(), *existing.values()]), paper.epochs + _L1),
+        ("sigma0 (l2)", _levels(done, 2), _joined(map(_level, paper.sigmas))),
+        ("lambda (l1)", _levels(done, 1), _joined(map(_level, _LAMBDAS))),
+        ("search", _joined(searches, "; ") or _NONE, paper.search + _L1),
         ("n0", _joined(f"{budget.n0:,}" for budget in budgets), "100"),
         ("n", _joined(describe_samples(run) for _, run in done), "100,000"),
         ("alpha", _joined(f"{budget.alpha:g}" for budget in budgets), "0.001"),
@@ -82,13 +112,46 @@ def _search(run: Certification, record: Run) -> str:
     return f"{name}, K = {run.search.steps}" if isinstance(run.search, AscentSearch) else name
 
 
+def _levels(done: Done, norm: int) -> str:
+    """The sigma0 of this norm; of each family, where these have not all the same."""
+    families: dict[str, list[float]] = {}
+    for run, _ in done:
+        if run.noise.norm == norm:
+            families.setdefault(run.network.family, []).append(run.network.sigma)
+    said = {family: _joined(map(_level, sorted(sigmas))) for family, sigmas in families.items()}
+    if len(set(said.values())) > 1:
+        return "; ".join(f"{family} {levels}" for family, levels in said.items())
+    return next(iter(said.values()), _NONE)
+
+
+def _level(sigma: float) -> str:
+    return f"{sigma:.2f}"
+
+
+def _runtime(experiment: Experiment, done: Done) -> ResultTable:
+    """Seconds per input of each search, over the runs whose records say how long they took."""
+    times: dict[str, list[float]] = {}
+    for run, record in done:
+        if has_times(record):
+            times.setdefault(_search(run, record), []).append(float(record.table.seconds.mean()))
+    ours = [(search, _OURS, format_nearest(fmean(each), 2)) for search, each in times.items()]
+    theirs = [(search, _PAPER, seconds) for search, seconds in _PAPERS[experiment.report.paper].seconds.items()]
+    return ResultTable(
+        name="paper-runtime",
+        caption="Seconds per input, mean over the runs of each search; the paper's are with n = 100,000 on an NVIDIA "
+        "Quadro RTX-6000, its memory included. Other networks, n and machines: no ratio across the two means anything.",
+        header=("search", "whose", "seconds"),
+        rows=(*ours, *theirs) if ours else (),
+    )
+
+
 def _scope(experiment: Experiment, done: Done) -> str:
     ours = f"{len(done[0][1].table):,} inputs of {experiment.data.name.partition(':')[0]}"
-    ours += f", n = {_joined(describe_samples(run) for _, run in done)}"
-    paper = _PAPER_DATA[experiment.report.paper]
+    ours += f", {_joined((describe_sampling(run) for _, run in done), ' or ')}"
+    paper = _PAPERS[experiment.report.paper]
     return (
         f"Percent. Ours: {ours}, {_joined(run.network.arch for run, _ in done)}; per-input answers are settled by a "
-        f"memory. Paper: {paper[0]}, n = 100,000, {paper[1]}."
+        f"memory. Paper: {paper.data}, n = 100,000, alpha = 0.001, {paper.network}."
     )
 
 
@@ -106,12 +169,14 @@ class _Sheet:
         """The best over sigma and K at each radius, as the paper's main tables."""
         rows: list[tuple[tuple[str, ...], Curve, float | None]] = []
         for method in self._methods():
-            for search in self._searches(method):
-                chosen = self._chosen(method, search)
+            for search, sampling in self._ways(method):
+                chosen = self._chosen(method, search, sampling)
                 acr = max(average_certified_radius(record.table) for _, record in chosen)
-                rows.append(((method, _OURS, search or _NONE), self._best_of(chosen), acr))
+                head = (method, _OURS, self._way(search, sampling), _joined(map(_level, sorted(_sigmas(chosen)))))
+                rows.append((head, self._best_of(chosen), acr))
             if published := self._published(method):
-                rows.append(((method, _PAPER, _paper_search(method)), published.accuracy, published.acr))
+                head = (method, _PAPER, _paper_search(method), _joined(map(_level, sorted(self._paper_sigmas(method)))))
+                rows.append((head, published.accuracy, published.acr))
         radii = _telling(self._radii(), [curve for _, curve, _ in rows])
         cells = tuple(
             (*head, *(_percent(curve.get(r)) for r in radii), _NONE if acr is None else format_nearest(acr))
@@ -123,9 +188,9 @@ class _Sheet:
             name=f"paper-best-l{self.norm}",
             caption=f"Best certified accuracy over sigma0 and K at each l{self.norm} radius, and ACR. {self.scope} "
             "Our ACR is that of the single run with the largest; the paper does not say how it takes its.",
-            header=("method", "whose", "search", *(f"{r:g}" for r in radii), "ACR"),
+            header=("method", "whose", "search", "sigma0", *(f"{r:g}" for r in radii), "ACR"),
             rows=cells,
-            best=_stressed(values, is_ours, first=3),
+            best=_stressed(values, is_ours, first=4),
         )
 
     def gain(self) -> ResultTable:
@@ -140,7 +205,8 @@ class _Sheet:
         return ResultTable(
             name=f"paper-gain-l{self.norm}",
             caption=f"Points of certified accuracy gained over one sigma for all, at each l{self.norm} radius; best "
-            f"over K, and where it says best, over the sigma0, which are then the same for both. {self.scope}",
+            "over K, and where it says best, over all sigma0 of the paper, which ours then has too. "
+            f"{self.scope}",
             header=("gain of", "sigma0", "whose", "search", *(f"{r:g}" for r in radii)),
             rows=tuple((*head, *(_points(curve.get(r)) for r in radii)) for head, curve in rows),
         )
@@ -166,15 +232,15 @@ class _Sheet:
         )
 
     def _gains(self, method: str, base: str, sigma: float | None) -> list[tuple[tuple[str, ...], Curve]]:
-        fixed = self._chosen(base, "", sigma)
-        head = (f"{method} over {base}", "best" if sigma is None else f"{sigma:.2f}")
+        # The best of more sigmas is larger by itself: all sides must have the same.
+        sigmas = self._paper_sigmas(method) if sigma is None else {sigma}
+        head = (f"{method} over {base}", "best" if sigma is None else _level(sigma))
         rows: list[tuple[tuple[str, ...], Curve]] = []
-        for search in self._searches(method):
-            chosen = self._chosen(method, search, sigma)
-            # The best of more sigmas is larger by itself: both sides must have the same.
-            has_same = {run.network.sigma for run, _ in chosen} == {run.network.sigma for run, _ in fixed}
-            if chosen and has_same:
-                rows.append(((*head, _OURS, search), _minus(self._best_of(chosen), self._best_of(fixed))))
+        for search, sampling in self._ways(method):
+            chosen, fixed = (self._chosen(name, how, sampling, sigma) for name, how in ((method, search), (base, "")))
+            if _sigmas(chosen) == _sigmas(fixed) == sigmas:
+                way = self._way(search, sampling)
+                rows.append(((*head, _OURS, way), _minus(self._best_of(chosen), self._best_of(fixed))))
         theirs, base_of_theirs = self._published_best(method, sigma), self._published_best(base, sigma)
         if rows and theirs and base_of_theirs:
             rows.append(((*head, _PAPER, _paper_search(method)), _minus(theirs, base_of_theirs)))
@@ -183,14 +249,22 @@ class _Sheet:
     def _methods(self) -> list[str]:
         return list(dict.fromkeys(str(run.method) for run, _ in self.done))
 
-    def _searches(self, method: str) -> list[str]:
-        return list(dict.fromkeys(search_name(record) for run, record in self.done if run.method == method))
+    def _ways(self, method: str) -> list[tuple[str, str]]:
+        """Searches and samplings of a method: only runs that have both in common are best of one another."""
+        ways = ((search_name(record), describe_sampling(record)) for run, record in self.done if run.method == method)
+        return list(dict.fromkeys(ways))
 
-    def _chosen(self, method: str, search: str, sigma: float | None = None) -> Done:
+    def _way(self, search: str, sampling: str) -> str:
+        """What to call it: the sampling only where there are several."""
+        samplings = {describe_sampling(record) for _, record in self.done}
+        return ", ".join(filter(None, [search, sampling if len(samplings) > 1 else ""])) or _NONE
+
+    def _chosen(self, method: str, search: str, sampling: str, sigma: float | None = None) -> Done:
         return [
             (run, record)
             for run, record in self.done
-            if (run.method, search_name(record)) == (method, search) and sigma in (None, run.network.sigma)
+            if (run.method, search_name(record), describe_sampling(record)) == (method, search, sampling)
+            and sigma in (None, run.network.sigma)
         ]
 
     def _best_of(self, chosen: Done) -> Curve:
@@ -203,6 +277,11 @@ class _Sheet:
 
     def _radii(self) -> list[float]:
         return sorted({radius for curve in self._of_paper() for radius in curve.accuracy})
+
+    def _paper_sigmas(self, method: str) -> set[float]:
+        """What the paper's best of a method is the best of: as its appendix has it, else as its text says for all."""
+        listed = {c.sigma for c in self._of_paper() if c.method == method and c.sigma is not None}
+        return listed or set(_LAMBDAS if self.norm == 1 else _PAPERS[self.experiment.report.paper].sigmas)
 
     def _published(self, method: str) -> PublishedCurve | None:
         """The paper's best of a method, over all its sigmas and K."""
@@ -227,7 +306,12 @@ class _Sheet:
 
 
 def _paper_search(method: str) -> str:
-    return ALGORITHM_1 if method.endswith(("-ds", "-ds2")) else _NONE
+    base, ds, _ = method.partition("-ds")
+    return with_draws(ALGORITHM_1, _DRAWS.get(base, 1)) if ds else _NONE
+
+
+def _sigmas(chosen: Done) -> set[float]:
+    return {run.network.sigma for run, _ in chosen}
 
 
 def _minus(one: Curve, other: Curve) -> Curve:
@@ -251,8 +335,8 @@ def _stressed(values: np.ndarray, is_ours: Sequence[bool], *, first: int) -> fro
     )
 
 
-def _joined(parts: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(parts))
+def _joined(parts: Iterable[str], by: str = ", ") -> str:
+    return by.join(dict.fromkeys(parts))
 
 
 def _percent(value: float | None) -> str:

@@ -90,8 +90,12 @@ class Certification:
         """What the paper calls it; None: the training is not known."""
         if self.network.trained is None:
             return None
-        is_uniform = self.noise.name == Uniform.name
-        return paper_method(self.network.trained, is_per_input=self.search.is_per_input, is_uniform=is_uniform)
+        return paper_method(
+            self.network.trained,
+            is_per_input=self.search.is_per_input,
+            noise=self.noise,
+            trained_noise=self.network.noise.name,
+        )
 
     def settings(self) -> dict[str, Any]:
         """All that decides it beside the network and the data."""

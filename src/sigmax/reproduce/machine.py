@@ -45,9 +45,13 @@ class Machine:
         place_model(nn.Identity(), self.device)  # refuses what is not here, before any work
 
     def fabric(self, precision: str) -> Fabric:
-        """Where a training runs: one device of this kind."""
-        kind = self.device.partition(":")[0] if self.device else "auto"
-        return Fabric(accelerator=kind, devices=1, precision=precision)  # type: ignore[arg-type]
+        """Where a training runs: on this device, or on one of this kind."""
+        if self.device is None:
+            return Fabric(devices=1, precision=precision)  # type: ignore[arg-type]
+        place, accelerator = torch.device(self.device), torch.accelerator.current_accelerator()
+        is_one_of_many = place.index is not None and accelerator is not None and place.type == accelerator.type
+        devices = [place.index] if is_one_of_many else 1
+        return Fabric(accelerator=place.type, devices=devices, precision=precision)  # type: ignore[arg-type]
 
     def prepare(self, model: nn.Module, shape: tuple[int, ...], batch: int) -> nn.Module:
         """The network, which is in its place, behind its engine, for batches of inputs of this shape."""

@@ -94,7 +94,7 @@ class Reproduction:
         missing = []
         for certification in self.experiment.certifications:
             folder = self.out / RUNS / certification.name
-            run = read_run(folder) if folder.exists() else None
+            run = read_run(folder) if (folder / TABLE).exists() else None
             if run is None or len(run.table) < wanted:
                 missing.append(certification.name)
             else:
@@ -158,7 +158,13 @@ class Reproduction:
             budget=run.budget,
             track=track,
             resume=True,
-            notes=run_notes(smoothed, model=name, data=self.experiment.data.name, trained=run.network.trained),
+            notes=run_notes(
+                smoothed,
+                model=name,
+                data=self.experiment.data.name,
+                trained=run.network.trained,
+                trained_noise=run.network.noise.name,
+            ),
         )
 
     def _load(self, network: Network) -> LoadedModel:
