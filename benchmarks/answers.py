@@ -58,6 +58,8 @@ def collect(options: argparse.Namespace, network: nn.Module, sigmas: Sequence[fl
     """Ask the network about every input at every sigma, the same noise for each; what is there already is kept."""
     source = load_source(options.data)
     num_classes = len(source.class_names)
+    if num_classes > EMPTY:
+        raise SystemExit(f"expected at most {EMPTY} classes, which fit into a byte, got {num_classes}")
     indices = np.arange(0, len(source), options.skip)[: options.max]
     # Answers of another network or engine, or to other questions, are in another file.
     fingerprint = BaseClassifier(network, num_classes=num_classes).fingerprint

@@ -109,21 +109,25 @@ def show(answers: Answers, initial: float, n: int, runs: Sequence[Path]) -> None
     classes, sigmas, labels = answers.classes, answers.sigmas, answers.labels
     start = int(np.abs(np.log(sigmas / initial)).argmin())
     half = classes.shape[2] // 2
-    counts = np.stack([(classes[:, start, :half] == c).sum(axis=1) for c in range(answers.num_classes)], axis=1)
-    predicted = counts.argmax(axis=1)  # the class is fixed under sigma0
-    hits = classes == predicted[:, None, None]  # inputs sigmas samples
+    counts = np.stack([(classes[:, :, :half] == c).sum(axis=2) for c in range(answers.num_classes)], axis=2)
+    predicted = counts.argmax(axis=2)  # inputs sigmas
+    # One sigma for all selects the class under itself.
+    alone = classes == predicted[:, :, None]  # inputs sigmas samples
+    is_right_alone = predicted == labels[:, None]
+    judged_alone = radius(smoothed_share(alone[:, :, :half].sum(axis=2), half), sigmas, n) * is_right_alone
+    scored_alone = radius(alone[:, :, half:].mean(axis=2), sigmas, n) * is_right_alone
+    best = int(judged_alone.mean(axis=0).argmax())
+    # A sigma for each input keeps to the class under sigma0.
+    hits = classes == predicted[:, start, None, None]
     first, second = hits[:, :, :half], hits[:, :, half:]
     judged = radius(smoothed_share(first.sum(axis=2), half), sigmas, n)
     scored = radius(second.mean(axis=2), sigmas, n)  # inputs sigmas
-    right = predicted == labels
-    rows = {
-        f"sigma0 (nearest on the grid, {sigmas[start]:.3f})": (np.full(len(labels), start), 0),
-        f"best single sigma ({sigmas[(judged * right[:, None]).mean(axis=0).argmax()]:.3f})": (
-            np.full(len(labels), (judged * right[:, None]).mean(axis=0).argmax()),
-            0,
-        ),
-        "oracle": (judged.argmax(axis=1), SIGMAS * half),
+    right = is_right_alone[:, start]
+    found = {
+        f"{name} ({sigmas[at]:.3f})": (scored_alone[:, at], is_right_alone[:, at], "0")
+        for name, at in (("sigma0, nearest on the grid", start), ("best single sigma", best))
     }
+    rows = {"oracle": (judged.argmax(axis=1), SIGMAS * half)}
     for name, (plan, pilot) in PLANS.items():
         used = sum(samples for _, samples in plan)
         cost = sum(keep * samples for keep, samples in plan) + 2 * pilot
@@ -134,7 +138,7 @@ def show(answers: Answers, initial: float, n: int, runs: Sequence[Path]) -> None
                 pilots = first[:, :, used : used + pilot]
                 chosen = [kept_or_initial(row, sigmas, j, start, n) for row, j in zip(pilots, winners, strict=True)]
             rows[way] = (np.array(chosen), cost)
-    found = {name: (scored[np.arange(len(labels)), at] * right, right, cost) for name, (at, cost) in rows.items()}
+    found |= {name: (scored[np.arange(len(labels)), at] * right, right, str(cost)) for name, (at, cost) in rows.items()}
     for folder in runs:
         found[folder.name] = certified(folder, answers.indices)
         found[f"{folder.name}, scored as those above"] = rescored(folder, answers.indices, n, half)
@@ -142,11 +146,11 @@ def show(answers: Answers, initial: float, n: int, runs: Sequence[Path]) -> None
     view = Table("choice of sigma", "forwards", "ACR", "of the oracle", box=None)
     for at in (0.0, 0.25, 0.5, 0.75, 1.0):
         view.add_column(f"{at:g}")
-    for name, (radii, is_right, cost) in found.items():
+    for name, (radii, is_right, passes) in found.items():
         shares = [
             f"{(is_right & (radii > at if at == 0 else radii >= at)).mean():.3f}" for at in (0.0, 0.25, 0.5, 0.75, 1.0)
         ]
-        view.add_row(name, f"{cost}", f"{radii.mean():.4f}", f"{radii.mean() / oracle:.1%}", *shares)
+        view.add_row(name, passes, f"{radii.mean():.4f}", f"{radii.mean() / oracle:.1%}", *shares)
     machine = describe_machine()
     Console(width=150).print(f"{len(labels)} inputs, {classes.shape[2]} samples a sigma, n = {n:,}; {machine}")
     Console(width=150).print(view)

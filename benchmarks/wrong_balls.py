@@ -2,9 +2,10 @@
 
     python benchmarks/wrong_balls.py runs/cifar10/runs/*
 
-In a memory, a ball takes from later balls with other labels. With `n_wrong` the balls of wrong answers are smaller
-than with n samples. Here each of them gets the largest radius that n samples could have proved at its sigma; where
-even then none of them meets the ball of a right answer, the table is the one that n samples for all would give.
+In a memory, a ball takes from later balls with other labels, and gives its label to inputs inside. With `n_wrong` the
+balls of wrong answers are smaller than with n samples. Here each of them gets the largest radius that n samples could
+have proved at its sigma; where even then none of them meets any other ball or input, every answer but the radii of
+wrong ones is the one that n samples for all would give.
 """
 
 import argparse
@@ -23,24 +24,24 @@ from sigmax.records import Run, read_run
 
 
 def gaps(run: Run) -> NDArray[np.float64]:
-    """From the ball of each wrong answer that had fewer samples, at its largest, to that of each right one."""
+    """From the ball of each wrong answer that had fewer samples, at its largest, to that of each other input."""
     table, n = run.table, int(run.config["n"])
     noise = Uniform() if run.config["noise"] == Uniform.name else Gaussian()
     p_most = clopper_pearson_lower(n, n, alpha=float(run.config["alpha"]))
     fewer = np.flatnonzero(table.samples < n)
-    right = np.flatnonzero(table.is_correct)
-    reaches = np.array([noise.radius(p_most, sigma=sigma) for sigma in table.sigma[fewer].tolist()])
+    reaches = table.point_radius.copy()
+    reaches[fewer] = [noise.radius(p_most, sigma=sigma) for sigma in table.sigma[fewer].tolist()]
     x = load_source(run.note("data") or "").images(table.idx.tolist()).reshape(len(table), -1).astype(np.float64)
-    distances = cdist(x[fewer], x[right], "cityblock" if table.norm == 1 else "euclidean")
-    distances[fewer[:, None] == right] = np.inf
-    found: NDArray[np.float64] = distances - reaches[:, None] - table.point_radius[right]
+    distances = cdist(x[fewer], x, "cityblock" if table.norm == 1 else "euclidean")
+    distances[np.arange(len(fewer)), fewer] = np.inf
+    found: NDArray[np.float64] = distances - reaches[fewer, None] - reaches
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="run folders")
-    view = Table("run", "inputs", "with fewer samples", "smallest gap to a right answer", "that could meet", box=None)
+    view = Table("run", "inputs", "with fewer samples", "smallest gap to another ball", "that could meet", box=None)
     for folder in parser.parse_args().runs:
         run = read_run(folder)
         if run.table.is_settled and run.config.get("n_wrong"):

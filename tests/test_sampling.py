@@ -133,6 +133,26 @@ def test_every_forward_pass_has_one_shape() -> None:
     assert len(shapes) == 3  # 3 x 50 samples in tiles of 32: 192 rows, filled across inputs
 
 
+@pytest.mark.parametrize("n", [16, 36, 64, 100])
+def test_short_rounds_share_a_batch(n: int) -> None:
+    """A tile of small inputs is longer than a round of a search: what is not needed of it is not asked."""
+    rows: list[int] = []
+
+    def model(x: Tensor) -> Tensor:
+        rows.append(len(x))
+        return x.flatten(1)[:, :3]
+
+    classifier, inputs = BaseClassifier(model, num_classes=3), 40
+    x = torch.rand(inputs, 1, 8, 8)
+    assert tile_size(64) == 64
+    found = counts(classifier, x, n=n, indices=range(inputs), batch_size=256)
+    assert found.sum(dim=1).tolist() == [n] * inputs
+    per_batch = 256 // n if n <= 64 else 2
+    assert len(rows) <= -(-inputs // per_batch)
+    alone = [counts(classifier, x[i : i + 1], n=n, indices=[i], batch_size=256) for i in range(inputs)]
+    assert torch.equal(found, torch.cat(alone))
+
+
 def test_progress_counts_the_samples_and_nothing_else(network: BaseClassifier) -> None:
     done: list[int] = []
     count_classes(

@@ -160,6 +160,13 @@ def test_fingerprint_tells_models_noises_and_outputs_apart() -> None:
     assert SmoothedClassifier(model, num_classes=10, sigma=AscentSearch(initial=0.5)).fingerprint in prints
 
 
+def test_an_accelerator_has_a_fingerprint_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    smoothed = SmoothedClassifier(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)).eval(), num_classes=2, sigma=0.25)
+    before = smoothed.fingerprint
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: smoothed.classifier.device)
+    assert smoothed.fingerprint != before
+
+
 def test_double_precision_inputs_keep_their_precision() -> None:
     plane = HalfSpace(4).double().eval()
     (certificate,) = SmoothedClassifier(plane, num_classes=2, sigma=0.12).certify(

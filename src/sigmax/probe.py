@@ -1,6 +1,6 @@
 """The fastest batch for a model here: found by a short measured probe, and remembered.
 
-A batch is part of what is certified, because kernels may differ in the last bits from shape to shape. So
+A run keeps to one batch, because kernels may differ in the last bits from shape to shape. So
 the first finding stays, until the model, the device, the threads or torch change.
 """
 

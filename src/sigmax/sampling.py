@@ -1,7 +1,7 @@
 """Class counts under noise: the hot loop. Owns random streams, batching and the one batch shape.
 
-Noise is drawn in tiles: a few samples of one input, always drawn whole, always at an aligned place in
-a batch. So the noise of an input depends on its own stream alone, whatever shares the batch with it.
+Noise is drawn in tiles: a few samples of one input, always drawn whole, also where only a part of them is needed.
+So the noise of an input depends on its own stream alone, whatever shares the batch with it.
 """
 
 from collections.abc import Callable, Sequence
@@ -120,15 +120,20 @@ def count_classes(
 
         levels = sigma.tolist()
         most = rows // tile if _draws_alike(noise, buffer, tile) else 1
+        scratch = torch.empty_like(buffer[:tile])  # for the last tile of an input, of which a part is needed
         start = 0
         for i, left in enumerate([n] * len(x) if isinstance(n, int) else n):
             while left > 0:
+                if rows - start < min(left, tile):
+                    owner[start:] = -1
+                    tally()
+                    start = 0
                 # As many tiles at once as fit: the same noise for less work.
-                count = min(-(-left // tile), (rows - start) // tile, most) * tile
+                count = min(left // tile, (rows - start) // tile, most) * tile or left
                 place = buffer[start : start + count]
-                torch.add(inputs[i], noise.fill(place, generator=streams[i]), alpha=levels[i], out=place)
-                owner[start : start + min(left, count)] = i
-                owner[start + left : start + count] = -1
+                drawn = noise.fill(scratch if count < tile else place, generator=streams[i])
+                torch.add(inputs[i], drawn[:count], alpha=levels[i], out=place)
+                owner[start : start + count] = i
                 start, left = start + count, left - count
                 if start == rows:
                     tally()

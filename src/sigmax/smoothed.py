@@ -63,8 +63,11 @@ class SmoothedClassifier:
 
     @property
     def fingerprint(self) -> str:
-        """What a memory of this classifier's answers belongs to: model, preprocessing, norm and noise."""
+        """What a memory of this classifier's answers belongs to: model, preprocessing, norm, noise, and accelerator."""
         parts = f"{self.classifier.fingerprint} {self.noise.name} l{self.noise.norm}"
+        place, accelerator = self.classifier.device.type, torch.accelerator.current_accelerator()
+        if accelerator is not None and place == accelerator.type:
+            parts += f" on {place}"  # which may round otherwise
         return hashlib.sha256(parts.encode()).hexdigest()
 
     def certify(

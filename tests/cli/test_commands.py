@@ -84,6 +84,7 @@ def test_bounds_are_those_that_were_asked_for(run: Run, digits_model: Path, tmp_
     for bounds, flags, says in [
         ("0.1", ["--per-input"], "expected --bounds LOW,HIGH like 0.05,0.8, got '0.1'"),
         ("0.5,1", ["--per-input"], "expected sigma0 inside its bounds, got 0.25"),
+        ("-1,1", ["--search", "ascent"], "expected bounds 0 < low < high, got -1 and 1"),
         ("0.1,1", ["--search", "grid"], "expected bounds only for halving and ascent, got search='grid'"),
         ("0.1,1", [], "expected bounds only for halving and ascent, got search='fixed'"),
     ]:

@@ -1,5 +1,6 @@
 """Faster engines: the same answers up to rounding, gradients of the network itself, a fingerprint of their own."""
 
+import copy
 import shutil
 
 import pytest
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from sigmax import AscentSearch, SmoothedClassifier
 from sigmax.errors import InvalidInputError, ModelError
 from sigmax.models import Normalize, build_network, with_normalisation
-from sigmax.models.backends import BACKENDS, accelerate
+from sigmax.models.backends import BACKENDS, FastModel, accelerate
 from sigmax.models.classifier import BaseClassifier
 
 
@@ -88,3 +89,24 @@ def test_what_cannot_be_run_says_what_to_do() -> None:
 def test_eager_is_the_network_itself() -> None:
     model = network()
     assert accelerate(model, "eager", batch_shape=(4, 1, 8, 8)) is model
+
+
+def test_an_engine_does_not_answer_for_weights_it_was_not_built_from() -> None:
+    """Its certificates would go into the memory of another network."""
+    layer = nn.Linear(12, 3)
+    model = nn.Sequential(nn.Flatten(), layer).eval()
+    kept = copy.deepcopy(model)
+    fast = FastModel(model, kept, "an engine")
+    smoothed = SmoothedClassifier(nn.Sequential(fast).eval(), num_classes=3, sigma=0.25)
+    x = torch.rand(1, 3, 2, 2)
+    smoothed.certify(x, n=10)
+    with torch.no_grad():
+        layer.weight.mul_(-1)
+    with pytest.raises(ModelError, match="expected the weights that an engine was built from, got others"):
+        smoothed.certify(x, n=10)
+    model.load_state_dict(kept.state_dict())  # as before, but who knows
+    with pytest.raises(ModelError, match="call accelerate again"):
+        smoothed.predict(x)
+    assert BaseClassifier(FastModel(model, kept, "an engine"), num_classes=3).fingerprint == (
+        BaseClassifier(FastModel(kept, model, "an engine"), num_classes=3).fingerprint
+    )

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sigmax import SmoothedClassifier
 from sigmax.errors import InvalidInputError, ModelError
 from sigmax.models import BaseClassifier, Normalize, Outputs, build_network, with_normalisation
 
@@ -203,3 +204,32 @@ def test_the_device_is_that_of_the_weights() -> None:
         model = digits_network()
     assert BaseClassifier(model, num_classes=10).device.type == "meta"
     assert BaseClassifier(lambda x: x, num_classes=10).device == torch.get_default_device()
+
+
+class Viewing(nn.Module):
+    """As many networks are written: `view` takes the usual layout only."""
+
+    def __init__(self, *, is_careful: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.head = nn.Conv2d(3, 6, 3), nn.Linear(6 * 6 * 6, 4)
+        self.is_careful = is_careful
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        flat = y.flatten(1) if self.is_careful else y.view(-1, 6 * 6 * 6)
+        scores: Tensor = self.head(flat)
+        return scores
+
+
+def test_a_model_that_calls_view_is_certified_like_any_other() -> None:
+    x = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    views, flattens = (
+        SmoothedClassifier(Viewing(is_careful=is_careful).eval(), num_classes=4, sigma=0.25).certify(x, n=200)
+        for is_careful in (False, True)
+    )
+    assert [c.label for c in views] == [c.label for c in flattens]
+    assert [c.p_lower for c in views] == pytest.approx([c.p_lower for c in flattens], abs=0.05)
+    classifier = BaseClassifier(Viewing(is_careful=False).eval(), num_classes=4)
+    with pytest.raises(ModelError, match=r"inputs of shape \(5, 8, 8\)"):
+        classifier.scores(torch.rand(2, 8, 8, 5).permute(0, 3, 1, 2))

@@ -147,13 +147,16 @@ def test_sigma0_is_kept_where_the_pilot_says_so() -> None:
 def test_projection_of_a_pilot_is_the_radius_of_its_rate() -> None:
     plane = HalfSpace(4)
     job = task(plane, plane.at_distance(torch.tensor([0.3, -0.3])), label=torch.ones(2, dtype=torch.int64), n=5000)
-    (projected, abstained) = projected_radius(job, torch.tensor([0.25, 0.25]), samples=4000).tolist()
+    sigmas = torch.tensor([[0.25, 0.25], [0.5, 0.5]])
+    ((projected, abstained), (wider, _)) = projected_radius(job, sigmas, samples=4000).tolist()
     p = float(ndtr(torch.tensor(0.3 / 0.25)))
     ideal = Gaussian().radius(clopper_pearson_lower(p * 5000, 5000, alpha=0.001), sigma=0.25)
     assert projected == pytest.approx(ideal, rel=0.05)
     assert abstained == 0.0
+    (alone,) = projected_radius(job, sigmas[1:], samples=4000).tolist()
+    assert alone[0] == wider  # each sigma sees the same noise, whatever is asked beside it
     with pytest.raises(InvalidInputError, match="fixed class"):
-        projected_radius(task(plane, torch.zeros(1, 4)), torch.tensor([0.25]), samples=10)
+        projected_radius(task(plane, torch.zeros(1, 4)), torch.tensor([[0.25]]), samples=10)
 
 
 def test_grid_has_the_papers_points_and_number_of_evaluations() -> None:

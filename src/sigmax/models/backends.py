@@ -18,6 +18,15 @@ BACKENDS: tuple[str, ...] = get_args(Backend)
 
 
 @final
+class _Engine:
+    """What runs instead of a network. No module, as a compiled one is, so that it is not listed as a part of it."""
+
+    def __init__(self, run: Callable[[Tensor], Tensor], *, built_from: tuple[tuple[int, int], ...]) -> None:
+        self.run = run
+        self.built_from = built_from
+
+
+@final
 class FastModel(nn.Module):
     """A network whose answers come from another engine, and whose gradients come from itself.
 
@@ -31,18 +40,32 @@ class FastModel(nn.Module):
         super().__init__()
         self.model = model
         self.engine_name = name
-        self._engine = (engine,)  # in a tuple: a compiled module is a module, and must not be listed as one
+        self._engine = _Engine(engine, built_from=_stamp(model))
         self.train(model.training)
 
     def forward(self, x: Tensor) -> Tensor:
         """The engine's answer; the network's own where it will be differentiated."""
         if torch.is_grad_enabled() and x.requires_grad:
             return self.model(x)  # type: ignore[no-any-return]
-        return self._engine[0](x)
+        return self._engine.run(x)
+
+    def check_fixed(self) -> None:
+        """Refuse to answer for weights that the engine was not built from: it has kept the old ones."""
+        if _stamp(self.model) != self._engine.built_from:
+            raise ModelError(
+                f"expected the weights that {self.engine_name} was built from, got others: they were changed or moved "
+                "since; call accelerate again"
+            )
 
     def extra_repr(self) -> str:
         """Show the engine."""
         return f"engine={self.engine_name}"
+
+
+def _stamp(model: nn.Module) -> tuple[tuple[int, int], ...]:
+    """Changes whenever torch writes to a weight or a buffer, or another takes its place."""
+    tensors = (*model.parameters(), *model.buffers())
+    return tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors)
 
 
 def place_model(model: nn.Module, device: str | None) -> None:

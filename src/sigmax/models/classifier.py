@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sigmax.errors import InvalidInputError, ModelError
+from sigmax.models.backends import FastModel
 
 Outputs = Literal["logits", "probabilities"]
 # What torch notes on a module without changing what it computes, and where it keeps what the state dict has.
@@ -45,6 +46,7 @@ class BaseClassifier:
         self.num_classes = num_classes
         self.outputs = outputs
         self._identity = identity
+        self._takes_channels_last = True  # until it refuses them
         self.check_fixed()
 
     @property
@@ -61,6 +63,8 @@ class BaseClassifier:
             return
         for name, module in self.model.named_modules():
             where = f"{name or 'model'} ({type(module).__name__})"
+            if isinstance(module, FastModel):
+                module.check_fixed()
             if module.training:
                 raise ModelError(f"expected a model in eval mode, got {where} in training mode; call model.eval()")
             if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
@@ -72,7 +76,7 @@ class BaseClassifier:
     def scores(self, x: Tensor) -> Tensor:
         """The model's own outputs, (batch, classes)."""
         try:
-            scores = self.model(x)
+            scores = self._run(x)
         except torch.OutOfMemoryError as error:
             raise ModelError(
                 f"expected {len(x)} inputs of shape {tuple(x.shape[1:])} to fit into memory, "
@@ -90,6 +94,21 @@ class BaseClassifier:
                 f"check num_classes={self.num_classes} (--classes) against the model"
             )
         return scores
+
+    def _run(self, x: Tensor) -> Tensor:
+        """The model's answer; with the usual layout, from then on, for one that takes no other: which calls view."""
+        if not self._takes_channels_last:
+            return self.model(x.contiguous())
+        try:
+            return self.model(x)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            if x.is_contiguous():
+                raise
+            scores = self.model(x.contiguous())
+            self._takes_channels_last = False
+            return scores
 
     def labels(self, x: Tensor) -> Tensor:
         """The leading class of each input, (batch,)."""

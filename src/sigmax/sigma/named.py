@@ -26,6 +26,8 @@ def named_search(
         samples: Noise draws per ascent step or grid point.
         bounds: Of sigma, for halving and ascent; by default [sigma0 / 4, 2 sigma0].
     """
+    if bounds is not None and not 0.0 < bounds[0] < bounds[1] < float("inf"):
+        raise InvalidInputError(f"expected bounds 0 < low < high, got {bounds[0]:g} and {bounds[1]:g}")
     if bounds is not None and name not in BOUNDED:
         raise InvalidInputError(f"expected bounds only for {' and '.join(BOUNDED)}, got search={name!r}")
     if name == "fixed":

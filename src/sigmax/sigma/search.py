@@ -111,7 +111,7 @@ def mean_probabilities(classifier: BaseClassifier, noisy: Tensor) -> Tensor:
 
 
 def projected_radius(task: SearchTask, sigma: Tensor, *, samples: int) -> Tensor:
-    r"""The radius that certification would give, judged by a pilot: $J(\sigma)$, (inputs,) in float64.
+    r"""The radius that certification would give, judged by a pilot: $J(\sigma)$ for (choices, inputs), in float64.
 
     $J(\sigma) = R_\sigma(\mathrm{CP}(\tilde p N, N, \alpha))$ with $\tilde p = (k + 1/2)/(m + 1)$, where k of m
     pilot samples answer the task's label, CP is the Clopper-Pearson lower bound, and N and alpha are
@@ -120,19 +120,20 @@ def projected_radius(task: SearchTask, sigma: Tensor, *, samples: int) -> Tensor
     """
     if task.label is None:
         raise InvalidInputError("expected a fixed class for a pilot, got none; set fixes_class=True")
+    choices = len(sigma)
     counts = count_classes(
         task.classifier,
-        task.x,
-        sigma,
+        task.x.repeat(choices, *[1] * (task.x.ndim - 1)),
+        sigma.flatten(),
         noise=task.noise,
         n=samples,
-        streams=task.streams(Stage.PILOT),
+        streams=[stream for _ in range(choices) for stream in task.streams(Stage.PILOT)],
         batch_size=task.batch_size,
         on_progress=task.on_progress,
     )
-    hits = counts.gather(1, task.label.cpu()[:, None]).squeeze(1).tolist()
-    radii = [project(task, k, samples, level) for k, level in zip(hits, sigma.tolist(), strict=True)]
-    return torch.tensor(radii, dtype=torch.float64)
+    hits = counts.gather(1, task.label.cpu().repeat(choices)[:, None]).squeeze(1).tolist()
+    radii = [project(task, k, samples, level) for k, level in zip(hits, sigma.flatten().tolist(), strict=True)]
+    return torch.tensor(radii, dtype=torch.float64).reshape(sigma.shape)
 
 
 def project(task: SearchTask, k: float, samples: int, sigma: float) -> float:
@@ -144,8 +145,8 @@ def project(task: SearchTask, k: float, samples: int, sigma: float) -> float:
 def keep_better(task: SearchTask, sigma: Tensor, initial: float, *, samples: int) -> Tensor:
     """For each input sigma where a pilot of this many samples projects a larger radius than at sigma0, else sigma0."""
     start = initial_sigma(task, initial)
-    gained = projected_radius(task, sigma, samples=samples) > projected_radius(task, start, samples=samples)
-    return torch.where(gained.to(sigma.device), sigma, start)
+    own, kept = projected_radius(task, torch.stack([sigma, start]), samples=samples)
+    return torch.where((own > kept).to(sigma.device), sigma, start)
 
 
 def check_positive(name: str, value: float) -> None:
