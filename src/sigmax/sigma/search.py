@@ -111,16 +111,16 @@ def mean_probabilities(classifier: BaseClassifier, noisy: Tensor) -> Tensor:
 
 
 def projected_radius(task: SearchTask, sigma: Tensor, *, samples: int) -> Tensor:
-    r"""The radius that certification would give, judged by a pilot: $J(\sigma)$ for (choices, inputs), in float64.
+    r"""The radius that certification would give, judged by a pilot: $J(\sigma)$ in float64.
 
     $J(\sigma) = R_\sigma(\mathrm{CP}(\tilde p N, N, \alpha))$ with $\tilde p = (k + 1/2)/(m + 1)$, where k of m
     pilot samples answer the task's label, CP is the Clopper-Pearson lower bound, and N and alpha are
     those of the certification; 0 where it would abstain. The pilot's noise is its own stream, and the
-    same for every sigma asked about.
+    same for every sigma asked about: one for each input, (inputs,), or several at once, (choices, inputs).
     """
     if task.label is None:
         raise InvalidInputError("expected a fixed class for a pilot, got none; set fixes_class=True")
-    choices = len(sigma)
+    choices = sigma.shape[:-1].numel()
     counts = count_classes(
         task.classifier,
         task.x.repeat(choices, *[1] * (task.x.ndim - 1)),
