@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta, binom, norm
+from torch import Tensor
 
 from oracles import FixedProbabilities, HalfSpace
 from sigmax import Gaussian, SmoothedClassifier, Uniform
@@ -255,3 +256,20 @@ def test_radii_that_are_no_radii_are_refused() -> None:
     for radii in ([], [-0.1], [float("inf")]):
         with pytest.raises(InvalidInputError, match="radii"):
             g.certify_at(x, radii)
+
+
+@pytest.mark.parametrize("more", [{"tolerance": 0.05}, {"radii": (0.25, 0.5)}])
+def test_an_input_that_is_alone_does_not_pay_for_empty_batches(more: dict[str, object]) -> None:
+    rows: list[int] = []
+
+    def model(x: Tensor) -> Tensor:
+        rows.append(len(x))
+        return torch.stack([-x[:, 0], x[:, 0]], dim=1)
+
+    g = SmoothedClassifier(model, num_classes=2, sigma=0.5, batch_size=512)
+    for distance in (0.05, 0.2, 0.3, 0.6, 1.0):
+        x = torch.zeros(1, 300)
+        x[0, 0] = distance
+        rows.clear()
+        (found,) = g.certify_each(x, Budget(n=20_000, **more))  # type: ignore[arg-type]
+        assert sum(rows) <= 512 + found.n + 2 * 512  # selection, what it looked at, and the ends of two batches

@@ -6,6 +6,7 @@ certificate that comes out is wrong with probability at most alpha, whenever it 
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -23,6 +24,8 @@ _FIRST_LOOK, _EARLY_SHARE = 1_024, 0.09
 _GIVE_UP = 0.001
 # Sequential questions are looked at after this many samples, and then each time there are this much more.
 _FIRST_QUESTION, _GROWTH = 128, 1.125
+# Samples are drawn in parts of at least so many, but for the last: whole tiles of noise, whatever the input.
+_PART = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +50,11 @@ class Claim:
 class Estimate(ABC):
     """The estimation of one input under way."""
 
+    n: int  # the most samples that it looks at
+
     @abstractmethod
     def next_look(self, n: int) -> int:
-        """How many samples to have in all before looking again, having n."""
+        """How many samples to have in all before looking again, having n, which are less than the most."""
 
     @abstractmethod
     def look(self, counts: Counts) -> PointCertificate | None:
@@ -88,6 +93,7 @@ class PlannedLooks(Estimate):
 
     def __init__(self, claim: Claim, *, n: int, tolerance: float, runner_up: bool = False) -> None:
         self.claim = claim
+        self.n = n
         self.tolerance = tolerance
         self.runner_up = runner_up
         sizes = [_FIRST_LOOK << i for i in range(n.bit_length()) if _FIRST_LOOK << i < n]
@@ -139,7 +145,7 @@ class AtRadii(Estimate):
 
     def next_look(self, n: int) -> int:
         """A little more than before."""
-        return min(self.n, max(_FIRST_QUESTION, -(-int(n * _GROWTH) // 64) * 64))
+        return min(self.n, max(_FIRST_QUESTION, -(-int(n * _GROWTH) // _PART) * _PART))
 
     def look(self, counts: Counts) -> PointCertificate | None:
         """Cross off what is proved or refuted; the certificate when nothing is left."""
@@ -160,6 +166,29 @@ class AtRadii(Estimate):
         return most < -math.log(self.claim.alpha) or evidence_above(
             counts.n - counts.hits, counts.n, 1 - p
         ) >= -math.log(_GIVE_UP)
+
+
+def plan_draws(
+    estimates: Sequence[Estimate], drawn: Sequence[int], due: Sequence[int], *, batch: int
+) -> list[list[int]]:
+    """For each input, having drawn so many samples, how many more to the look that is due, and then to later ones.
+
+    To later ones, and on the way to them, only as far as that takes no further batch. So an input that is alone does
+    not pay for rows that nobody uses, and none looks earlier or later for the sake of others.
+    """
+    plans = [[look - n] for n, look in zip(drawn, due, strict=True)]
+    room, looks = -sum(more for (more,) in plans) % batch, list(due)
+    while room >= _PART:
+        before = room
+        for i, estimate in enumerate(estimates):
+            more = estimate.next_look(looks[i]) - looks[i] if looks[i] < estimate.n else 0
+            some = more if more <= room else room // _PART * _PART
+            if some:
+                plans[i].append(some)
+                room, looks[i] = room - some, looks[i] + more if some == more else estimate.n
+        if room == before:
+            break
+    return plans
 
 
 def certificate(claim: Claim, counts: Counts, *, alpha: float, runner_up: bool) -> PointCertificate:

@@ -13,10 +13,10 @@ from sigmax.bounds import top_class_p_value
 from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
-from sigmax.estimation import Claim, Counts
+from sigmax.estimation import Claim, Counts, plan_draws
 from sigmax.models.classifier import BaseClassifier, Outputs
 from sigmax.noise import Gaussian, SmoothingDistribution
-from sigmax.sampling import Progress, Stage, count_classes, default_batch_size, random_stream
+from sigmax.sampling import Progress, Stage, batch_rows, count_classes, default_batch_size, random_stream
 from sigmax.sigma import FixedSigma, SearchTask, SigmaSearch
 
 # Inputs selected and searched together: enough to fill batches with n0 = 100 samples each, few enough
@@ -211,27 +211,38 @@ class SmoothedClassifier:
         estimates = [job.budget.estimate(claim, truth=label) for claim, label in zip(claims, truth, strict=True)]
         counts = torch.zeros(len(job.x), self.classifier.num_classes, dtype=torch.int64)
         drawn = [0] * len(job.x)
+        due = [estimate.next_look(0) for estimate in estimates]
         found: dict[int, PointCertificate] = {}
         while len(found) < len(job.x):
             left = [i for i in range(len(job.x)) if i not in found]
-            more = [estimates[i].next_look(drawn[i]) - drawn[i] for i in left]
-            counts[left] += count_classes(
+            state = ([values[i] for i in left] for values in (drawn, due))
+            rows = batch_rows(job.x[0].numel(), self._rows(job.x))
+            plans = plan_draws([estimates[i] for i in left], *state, batch=rows)
+            parts = [(i, more) for i, plan in zip(left, plans, strict=True) for more in plan]
+            places = [i for i, _ in parts]
+            news = count_classes(
                 self.classifier,
-                job.x[left],
-                sigma[left],
+                job.x[places],
+                sigma[places],
                 noise=self.noise,
-                n=more,
-                streams=[streams[i] for i in left],
+                n=[more for _, more in parts],
+                streams=[streams[i] for i in places],
                 batch_size=self._rows(job.x),
                 on_progress=job.on_progress,
             )
-            for i, extra in zip(left, more, strict=True):
-                drawn[i] += extra
-                answer = estimates[i].look(_seen(counts[i], labels[i]))
-                if answer is not None:
-                    found[i] = answer
-                    if job.on_progress is not None:
-                        job.on_progress(job.budget.n - drawn[i])  # what it did not need
+            for (i, more), new in zip(parts, news, strict=True):
+                drawn[i] += more
+                if i in found:
+                    continue
+                counts[i] += new
+                if drawn[i] == due[i]:
+                    answer = estimates[i].look(_seen(counts[i], labels[i]))
+                    if answer is not None:
+                        found[i] = answer
+                    else:
+                        due[i] = estimates[i].next_look(drawn[i])
+            if job.on_progress is not None:
+                job.on_progress(sum(job.budget.n - drawn[i] for i in left if i in found))  # what they did not need
         return [found[i] for i in range(len(job.x))]
 
     def _preselected(self, job: "_Job") -> Tensor | None:
