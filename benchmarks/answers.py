@@ -31,7 +31,7 @@ class Answers:
     sigmas: NDArray[np.float64]
     indices: NDArray[np.int64]
     labels: NDArray[np.int64]
-    num_classes: int
+    class_names: tuple[str, ...]
 
 
 def add_options(parser: argparse.ArgumentParser, *, skip: int, samples: int) -> None:
@@ -85,7 +85,7 @@ def collect(options: argparse.Namespace, network: nn.Module, sigmas: Sequence[fl
         sigmas=np.array(sigmas),
         indices=indices[is_asked],
         labels=source.labels[indices[is_asked]],
-        num_classes=num_classes,
+        class_names=tuple(source.class_names),
     )
 
 

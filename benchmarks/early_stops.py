@@ -84,9 +84,9 @@ def certify_all(budget: Budget, answers: Answers) -> tuple[list[PointCertificate
     (sigma,) = answers.sigmas.tolist()
     certificates = []
     for (row,), truth in zip(answers.classes, answers.labels.tolist(), strict=True):
-        label = int(np.bincount(row[:N0], minlength=answers.num_classes).argmax())
+        label = int(np.bincount(row[:N0], minlength=len(answers.class_names)).argmax())
         claim = Claim(label=label, sigma=sigma, noise=Gaussian(), alpha=budget.alpha)
-        certificates.append(run(budget.estimate(claim, truth=truth), row[N0:], label, answers.num_classes))
+        certificates.append(run(budget.estimate(claim, truth=truth), row[N0:], label, len(answers.class_names)))
     return certificates, np.array([c.label for c in certificates]) == answers.labels
 
 

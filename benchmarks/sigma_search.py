@@ -109,7 +109,7 @@ def show(answers: Answers, initial: float, n: int, runs: Sequence[Path]) -> None
     classes, sigmas, labels = answers.classes, answers.sigmas, answers.labels
     start = int(np.abs(np.log(sigmas / initial)).argmin())
     half = classes.shape[2] // 2
-    counts = np.stack([(classes[:, :, :half] == c).sum(axis=2) for c in range(answers.num_classes)], axis=2)
+    counts = np.stack([(classes[:, :, :half] == c).sum(axis=2) for c in range(len(answers.class_names))], axis=2)
     predicted = counts.argmax(axis=2)  # inputs sigmas
     # One sigma for all selects the class under itself.
     alone = classes == predicted[:, :, None]  # inputs sigmas samples
@@ -154,6 +154,11 @@ def show(answers: Answers, initial: float, n: int, runs: Sequence[Path]) -> None
     machine = describe_machine()
     Console(width=150).print(f"{len(labels)} inputs, {classes.shape[2]} samples a sigma, n = {n:,}; {machine}")
     Console(width=150).print(view)
+    # Far above its training sigma a network answers few classes, whatever it looks at.
+    for at in (start, len(sigmas) - 1):
+        shares = np.bincount(classes[:, at].ravel(), minlength=len(answers.class_names)) / classes[:, at].size
+        most = ", ".join(f"{answers.class_names[c]} {shares[c]:.0%}" for c in np.argsort(-shares)[:4])
+        Console(width=150).print(f"answers at sigma = {sigmas[at]:.3f}: {most}, …")
 
 
 def certified(folder: Path, indices: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_], str]:
