@@ -58,6 +58,7 @@ _BINS = 30
 _OF_EACH = 2  # pictures
 _BELOW_LEGEND = 0.64  # of the height of a panel
 _UNIT = "(input units)"
+_Look = dict[str, Any]  # of a line: label, colour and style
 
 
 @mpl.rc_context(STYLE)
@@ -78,16 +79,17 @@ def draw_accuracy(section: Section) -> Figure:
     grid = _radius_grid([run.table for run in section.runs])
     families = section.families
     styles = _family_styles(sorted(set(families.values())))
+    looks = {name: {"label": literal(family), **styles[family]} for name, family in families.items()}  # of each run
     for row, search in zip(rows, searches, strict=True):
         runs = [run for run in section.runs if search_name(run) in ("", search)]
         panels = split(row, count)
         for axes, sigma in zip(panels, sigmas, strict=False):
-            _draw_families(axes, grid, [run for run in runs if initial_sigma(run) == sigma], families, styles)
+            _draw_families(axes, grid, [run for run in runs if initial_sigma(run) == sigma], looks)
             axes.set_title(rf"$\sigma_0 = {sigma:g}$")
         if unknown:
-            _draw_single_runs(panels[len(sigmas)], grid, unknown, families, styles)
+            _draw_single_runs(panels[len(sigmas)], grid, unknown, looks)
         if has_envelopes:
-            _draw_families(panels[-1], grid, runs, families, styles)
+            _draw_families(panels[-1], grid, runs, looks)
             panels[-1].set_title("best at each radius")
         if len(styles) <= IN_A_LEGEND and (has_envelopes or not unknown):
             panels[-1].legend(loc="upper right")
@@ -278,7 +280,7 @@ def _radius_grid(tables: Sequence[CertificateTable]) -> NDArray[np.float64]:
     return np.linspace(0.0, 1.05 * largest or 1.0, 1001)
 
 
-def _family_styles(families: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _family_styles(families: Sequence[str]) -> dict[str, _Look]:
     """A colour for each way of training, and a line for what is made of it: one sigma, DS, DS^2."""
     parts = {}
     for family in families:
@@ -293,28 +295,16 @@ def _family_styles(families: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {family: {"color": colours[way], "ls": lines.get(made, "-")} for family, (way, made) in parts.items()}
 
 
-def _draw_families(
-    axes: Axes,
-    grid: NDArray[np.float64],
-    runs: Sequence[Run],
-    families: Mapping[str, str],
-    styles: Mapping[str, dict[str, Any]],
-) -> None:
-    for family, members in group_by(runs, lambda run: families[run.name]).items():
-        _draw_curve(axes, grid, [run.table for run in members], label=literal(family), **styles[family])
+def _draw_families(axes: Axes, grid: NDArray[np.float64], runs: Sequence[Run], looks: Mapping[str, _Look]) -> None:
+    for members in group_by(runs, lambda run: str(looks[run.name]["label"])).values():
+        _draw_curve(axes, grid, [run.table for run in members], **looks[members[0].name])
 
 
-def _draw_single_runs(
-    axes: Axes,
-    grid: NDArray[np.float64],
-    runs: Sequence[Run],
-    families: Mapping[str, str],
-    styles: Mapping[str, dict[str, Any]],
-) -> None:
+def _draw_single_runs(axes: Axes, grid: NDArray[np.float64], runs: Sequence[Run], looks: Mapping[str, _Look]) -> None:
     names = dict(zip((run.name for run in runs), short_names(runs), strict=True))
-    for family, members in group_by(runs, lambda run: families[run.name]).items():
+    for members in group_by(runs, lambda run: str(looks[run.name]["label"])).values():
         for run, line in zip(members, cycle(LINES), strict=False):
-            _draw_curve(axes, grid, [run.table], label=literal(names[run.name]), **styles[family] | {"ls": line})
+            _draw_curve(axes, grid, [run.table], **looks[run.name] | {"label": literal(names[run.name]), "ls": line})
     axes.set_title("single runs")
     axes.legend(loc="upper right")
 
