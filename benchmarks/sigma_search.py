@@ -29,6 +29,7 @@ from sigmax.sigma.curve import ExpectedRadii, fit_probits
 
 SIGMAS, SAMPLES = 16, 2_000
 ALPHA = 0.001
+RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def grid(initial: float) -> NDArray[np.float64]:
@@ -144,20 +145,18 @@ def show(answers: Answers, initial: float, n: int, runs: Sequence[Path]) -> None
         found[f"{folder.name}, scored as those above"] = rescored(folder, answers.indices, n, half)
     oracle = found["oracle"][0].mean()
     view = Table("choice of sigma", "forwards", "ACR", "of the oracle", box=None)
-    for at in (0.0, 0.25, 0.5, 0.75, 1.0):
-        view.add_column(f"{at:g}")
+    for r in RADII:
+        view.add_column(f"{r:g}")
     for name, (radii, is_right, passes) in found.items():
-        shares = [
-            f"{(is_right & (radii > at if at == 0 else radii >= at)).mean():.3f}" for at in (0.0, 0.25, 0.5, 0.75, 1.0)
-        ]
+        shares = [f"{(is_right & (radii > r if r == 0 else radii >= r)).mean():.3f}" for r in RADII]
         view.add_row(name, passes, f"{radii.mean():.4f}", f"{radii.mean() / oracle:.1%}", *shares)
     machine = describe_machine()
     Console(width=150).print(f"{len(labels)} inputs, {classes.shape[2]} samples a sigma, n = {n:,}; {machine}")
     Console(width=150).print(view)
     # Far above its training sigma a network answers few classes, whatever it looks at.
-    for at in (start, len(sigmas) - 1):
-        shares = np.bincount(classes[:, at].ravel(), minlength=len(answers.class_names)) / classes[:, at].size
-        most = ", ".join(f"{answers.class_names[c]} {shares[c]:.0%}" for c in np.argsort(-shares)[:4])
+    for at in (start, len(sigmas) - 1):  # places on the grid
+        given = np.bincount(classes[:, at].ravel(), minlength=len(answers.class_names)) / classes[:, at].size
+        most = ", ".join(f"{answers.class_names[c]} {given[c]:.0%}" for c in np.argsort(-given)[:4])
         Console(width=150).print(f"answers at sigma = {sigmas[at]:.3f}: {most}, …")
 
 
