@@ -1,4 +1,4 @@
-"""Where and by what a network runs: on its device, compiled by torch, or by OpenVINO.
+"""Where and by what a network runs: on its device, compiled by torch, or by OpenVINO, also in 8-bit integers.
 
 Engines differ in the last bits, so a certificate belongs to the engine it was made with: its name and
 version are part of the model's fingerprint.
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sigmax.errors import InvalidInputError, ModelError, one_line
 
-Backend = Literal["eager", "compile", "openvino"]
+Backend = Literal["eager", "compile", "openvino", "openvino-int8"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
 
 
@@ -96,7 +96,10 @@ def accelerate(model: nn.Module, backend: Backend, *, batch_shape: tuple[int, ..
     try:
         # The engines' own deprecated calls are not the user's to mend.
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-            fast = _compiled(model) if backend == "compile" else _openvino(model)
+            if backend == "compile":
+                fast = _compiled(model)
+            else:
+                fast = _openvino(model, batch_shape[1:], is_int8=backend == "openvino-int8")
             shape = fast(x).shape
             expected = model(x[:1]).shape[1:]
     except Exception as error:  # an engine can raise anything
@@ -113,7 +116,7 @@ def _compiled(model: nn.Module) -> FastModel:
     return FastModel(model, engine, f"compile torch {torch.__version__}")
 
 
-def _openvino(model: nn.Module) -> FastModel:
+def _openvino(model: nn.Module, shape: tuple[int, ...], *, is_int8: bool) -> FastModel:
     try:
         import openvino
     except ImportError:
@@ -123,15 +126,28 @@ def _openvino(model: nn.Module) -> FastModel:
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
         "PERFORMANCE_HINT": "LATENCY",
     }
+    name = f"openvino {openvino.__version__}"
+    if is_int8:
+        from sigmax.models.int8 import digest, quantize
+
+        graph = quantize(model, shape)
+        name = f"openvino-int8 {openvino.__version__} {digest(graph)}"
     built: dict[tuple[int, ...], openvino.InferRequest] = {}
+
+    def build(x: Tensor) -> openvino.InferRequest:
+        if is_int8:  # ranges are read off once: all shapes are one function
+            fitting = graph.clone()
+            fitting.reshape(list(x.shape))
+        else:
+            with warnings.catch_warnings(action="ignore"):  # as above, for a shape that comes later
+                fitting = openvino.convert_model(torch.export.export(model, (x,)))
+        return openvino.Core().compile_model(fitting, "CPU", settings).create_infer_request()
 
     def run(x: Tensor) -> Tensor:
         shape = tuple(x.shape)
         if shape not in built:
-            with warnings.catch_warnings(action="ignore"):  # as above, for a shape that comes later
-                graph = openvino.convert_model(torch.export.export(model, (x,)))
-            built[shape] = openvino.Core().compile_model(graph, "CPU", settings).create_infer_request()
+            built[shape] = build(x)
         outputs = built[shape].infer([x.cpu().contiguous().numpy()], share_inputs=True)
         return torch.from_numpy(outputs[0]).to(x.device)
 
-    return FastModel(model, run, f"openvino {openvino.__version__}")
+    return FastModel(model, run, name)
