@@ -2,9 +2,8 @@
 
     python benchmarks/cifar10_networks.py --out runs/cifar10 [--data cifar10:DIR] [--zoo]
 
-Two to three hours on two cores, by estimate from the first of them. With --zoo the finished Cohen
-networks are copied to where `zoo:NAME` finds them. SmoothAdv, MACER and DS^2 start from the network there, as
-`sigmax reproduce cifar10-cpu` has it.
+Two to three hours on two cores, by estimate from the first of them. With --zoo the finished networks are copied to
+where `zoo:NAME` finds them. SmoothAdv, MACER and DS^2 start from the Cohen network there.
 """
 
 import argparse
@@ -22,14 +21,14 @@ from sigmax.models.checkpoint import load_model, save_model
 from sigmax.train.run import SUMMARY
 
 FIRST = "cohen-0.25"
-COHEN = {
+NETWORKS = {
     FIRST: "--preset cpu-cifar10-cohen --sigma 0.25",
     "cohen-0.12": f"--preset cpu-cifar10-cohen-retuned --sigma 0.12 --from {{out}}/{FIRST}",
     "cohen-0.50": f"--preset cpu-cifar10-cohen-retuned --sigma 0.50 --from {{out}}/{FIRST}",
-}
-FINE_TUNED = {
-    f"{name}-0.25": f"--preset cpu-cifar10-{name} --sigma 0.25 --from zoo:cifar10-{FIRST}"
-    for name in ("cohen-ds2", "smoothadv", "macer")
+    **{
+        f"{name}-0.25": f"--preset cpu-cifar10-{name} --sigma 0.25 --from zoo:cifar10-{FIRST}"
+        for name in ("cohen-ds2", "smoothadv", "macer")
+    },
 }
 
 
@@ -37,19 +36,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/cifar10"), help="default: %(default)s")
     parser.add_argument("--data", default="cifar10", help="default: %(default)s")
-    parser.add_argument("--zoo", action="store_true", help="copy the Cohen networks into the package")
+    parser.add_argument("--zoo", action="store_true", help="copy the networks into the package")
     parser.add_argument("--table", action="store_true", help="only print the table of what is there")
     options = parser.parse_args()
     rows = []
-    for name, settings in {**COHEN, **FINE_TUNED}.items():
+    for name, settings in NETWORKS.items():
         folder = options.out / name
         command = f"sigmax train {options.data} {settings.format(out=options.out)} --out {folder}"
         if not options.table:
             subprocess.run([sys.executable, "-m", *shlex.split(command), "--resume"], check=True)
         if (folder / SUMMARY).exists():
             rows.append((name, command, json.loads((folder / SUMMARY).read_text())))
-        if options.zoo and name in COHEN:
-            copy_to_zoo(folder, name)
+            if options.zoo:
+                copy_to_zoo(folder, name)
     machine = describe_machine()
     print(f"{machine}\n\n| network | noisy accuracy | epochs | minutes | mean sigma | command |")
     print("|---|---|---|---|---|---|")

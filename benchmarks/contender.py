@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import get_args
 
 import numpy as np
 import torch
@@ -70,8 +71,7 @@ def art(arch: str, x: Tensor) -> tuple[Certify, int]:
 
 
 CONTENDERS: dict[str, Callable[[str, Tensor], tuple[Certify, int]]] = {
-    "sigmax": partial(sigmax, backend="eager"),
-    "sigmax-compile": partial(sigmax, backend="compile"),
+    **{f"sigmax-{backend}": partial(sigmax, backend=backend) for backend in get_args(Backend)},
     "usual-loop": usual_loop,
     "art": art,
 }

@@ -25,6 +25,7 @@ from sigmax.sampling import Stage
 
 N0 = Budget().n0
 RADII = (0.25, 0.5, 0.75, 1.0)
+TOLERANCES = (0.01, 0.02, 0.05, 0.07, 0.1)
 WRONG = 1_000
 
 
@@ -51,12 +52,12 @@ def main() -> None:
     ways = {
         f"all {n:,}": Budget(n=n),
         f"all {n:,}, runner-up": Budget(n=n, runner_up=True),
-        **{f"tolerance {t:g}": Budget(n=n, tolerance=t) for t in (0.01, 0.02, 0.05)},
-        **{f"tolerance {t:g}, runner-up": Budget(n=n, tolerance=t, runner_up=True) for t in (0.01, 0.02, 0.05)},
+        **{f"tolerance {t:g}": Budget(n=n, tolerance=t) for t in TOLERANCES},
+        **{f"tolerance {t:g}, runner-up": Budget(n=n, tolerance=t, runner_up=True) for t in TOLERANCES},
         f"all {n:,}, {wrong:,} where wrong": Budget(n=n, n_wrong=wrong),
         **{
             f"tolerance {t:g}, {wrong:,} where wrong": Budget(n=n, tolerance=t, n_wrong=wrong)
-            for t in (0.01, 0.02, 0.05)
+            for t in TOLERANCES
         },
         f"at {', '.join(map(str, RADII))}": Budget(n=n, radii=RADII),
     }

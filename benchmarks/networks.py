@@ -1,5 +1,7 @@
 """The networks of the benchmarks, with random weights: the time of a forward pass does not depend on them."""
 
+from typing import get_args
+
 import torch
 from torch import Tensor, nn
 
@@ -33,9 +35,13 @@ def make_smoothed(arch: str, backend: Backend) -> tuple[SmoothedClassifier, Tens
 
 
 def usable_backends() -> tuple[tuple[Backend, ...], str]:
-    """Eager and, where there is what it needs, compiled; and a sentence for the note where there is not."""
-    try:
-        accelerate(nn.Linear(1, 1).eval(), "compile", batch_shape=(1, 1))
-    except ModelError as error:
-        return ("eager",), f" Nothing is compiled here: {error}."
-    return ("eager", "compile"), ""
+    """Those that have what they need here; and a sentence for the note on each that has not."""
+    usable: list[Backend] = []
+    missing = ""
+    for backend in get_args(Backend):
+        try:
+            accelerate(nn.Conv2d(1, 1, 1).eval(), backend, batch_shape=(1, 1, 8, 8))
+            usable.append(backend)
+        except ModelError as error:
+            missing += f" Nothing runs by {backend} here: {error}."
+    return tuple(usable), missing

@@ -13,6 +13,7 @@ from sigmax.data import load_source
 from sigmax.errors import ModelError
 from sigmax.models import load_model
 from sigmax.models.backends import accelerate
+from sigmax.models.checkpoint import zoo
 from sigmax.models.classifier import BaseClassifier
 from sigmax.models.int8 import calibration_images
 
@@ -79,6 +80,22 @@ def test_all_searches_run_in_integers(integers: nn.Module) -> None:
     for search in (0.25, HalvingSearch(initial=0.25), GridSearch(initial=0.25, evaluations=8, upper=0.25)):
         found = SmoothedClassifier(integers, num_classes=10, sigma=search, batch_size=64).certify(x, n=500)
         assert [one.label for one in found if one.label is not None]
+
+
+@pytest.mark.parametrize("name", zoo())
+def test_networks_of_the_zoo_in_integers_are_as_good_as_written(name: str, cifar10_folder: Path) -> None:
+    loaded = load_model(f"zoo:{name}")
+    assert isinstance(loaded.model, nn.Module)
+    assert loaded.card is not None
+    assert loaded.card.sigma is not None
+    source = load_source(f"cifar10:{cifar10_folder}")
+    places = range(0, len(source), 5)
+    x, truth = torch.from_numpy(source.images(places)), torch.from_numpy(source.labels[places])
+    noisy = x + loaded.card.sigma * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    integers = accelerate(loaded.model, "openvino-int8", batch_shape=(64, *source.shape))
+    own, plain = answers(integers, noisy), answers(loaded.model, noisy)
+    assert (own == plain).float().mean() > 0.96
+    assert abs((own == truth).float().mean() - (plain == truth).float().mean()) < 0.01
 
 
 def test_made_up_images_look_like_noisy_photographs() -> None:
