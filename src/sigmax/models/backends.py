@@ -125,6 +125,7 @@ def _openvino(model: nn.Module, shape: tuple[int, ...], *, is_int8: bool) -> Fas
         "INFERENCE_PRECISION_HINT": "f32",  # never half precision behind the user's back
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
         "PERFORMANCE_HINT": "LATENCY",
+        "ENABLE_CPU_PINNING": False,  # two processes would be pinned to the same core
     }
     name = f"openvino {openvino.__version__}"
     if is_int8:
