@@ -8,7 +8,7 @@ from sigmax.smoothed import SmoothedClassifier
 def run_notes(
     smoothed: SmoothedClassifier, *, model: str, data: str, trained: str | None, trained_noise: str | None
 ) -> dict[str, str]:
-    """Model, data, method and version, for the configuration of a run.
+    """Model, data, method, engine and version, for the configuration of a run.
 
     Args:
         smoothed: The classifier that is certified.
@@ -18,6 +18,8 @@ def run_notes(
         trained_noise: The name of the noise of that training; None: it is not known, and taken for that of now.
     """
     notes = {"model": model, "data": data, "sigmax": __version__}
+    if (engine := smoothed.classifier.engine) is not None:
+        notes["engine"] = engine
     if trained is not None:
         noise, is_per_input = smoothed.noise, smoothed.search.is_per_input
         notes["method"] = paper_method(

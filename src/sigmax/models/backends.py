@@ -127,12 +127,13 @@ def _openvino(model: nn.Module, shape: tuple[int, ...], *, is_int8: bool) -> Fas
         "PERFORMANCE_HINT": "LATENCY",
         "ENABLE_CPU_PINNING": False,  # two processes would be pinned to the same core
     }
-    name = f"openvino {openvino.__version__}"
+    release, _, _ = openvino.__version__.partition("-")  # the rest is its build
+    name = f"openvino {release}"
     if is_int8:
         from sigmax.models.int8 import digest, quantize
 
         graph = quantize(model, shape)
-        name = f"openvino-int8 {openvino.__version__} {digest(graph)}"
+        name = f"openvino-int8 {release} {digest(graph)}"
     built: dict[tuple[int, ...], openvino.InferRequest] = {}
 
     def build(x: Tensor) -> openvino.InferRequest:

@@ -57,6 +57,13 @@ class BaseClassifier:
                 return tensor.device
         return torch.get_default_device()
 
+    @property
+    def engine(self) -> str | None:
+        """What runs the model, for people; None: a function of one's own, which may be anything."""
+        if isinstance(self.model, FastModel):
+            return self.model.engine_name
+        return f"torch {torch.__version__}" if isinstance(self.model, nn.Module) else None
+
     def check_fixed(self) -> None:
         """Refuse a model whose answer for one input depends on chance or on the rest of the batch."""
         if not isinstance(self.model, nn.Module):

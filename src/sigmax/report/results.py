@@ -237,6 +237,7 @@ def settings_of(run: Run, unknown: str = UNKNOWN) -> dict[str, str]:
     said = {
         "certificates": kind_of_answers(table),
         "model": run.note("model"),
+        "engine": run.note("engine"),
         "data": run.note("data"),
         "inputs": f"{len(table):,}" + (f" ({table.dropped} cut off)" if table.dropped else ""),
         "norm": f"l{table.norm}",
