@@ -55,10 +55,7 @@ def main() -> None:
         **{f"tolerance {t:g}": Budget(n=n, tolerance=t) for t in TOLERANCES},
         **{f"tolerance {t:g}, runner-up": Budget(n=n, tolerance=t, runner_up=True) for t in TOLERANCES},
         f"all {n:,}, {wrong:,} where wrong": Budget(n=n, n_wrong=wrong),
-        **{
-            f"tolerance {t:g}, {wrong:,} where wrong": Budget(n=n, tolerance=t, n_wrong=wrong)
-            for t in TOLERANCES
-        },
+        **{f"tolerance {t:g}, {wrong:,} where wrong": Budget(n=n, tolerance=t, n_wrong=wrong) for t in TOLERANCES},
         f"at {', '.join(map(str, RADII))}": Budget(n=n, radii=RADII),
     }
     view = Table("way", "samples", "times fewer", "ACR", "of all", *(f"at {r:g}" for r in RADII), box=None)

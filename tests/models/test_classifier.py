@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sigmax import SmoothedClassifier
 from sigmax.errors import InvalidInputError, ModelError
 from sigmax.models import BaseClassifier, Normalize, Outputs, build_network, with_normalisation
+from sigmax.models.backends import FastModel
 
 
 def digits_network() -> nn.Module:
@@ -233,3 +234,9 @@ def test_a_model_that_calls_view_is_certified_like_any_other() -> None:
     classifier = BaseClassifier(Viewing(is_careful=False).eval(), num_classes=4)
     with pytest.raises(ModelError, match=r"inputs of shape \(5, 8, 8\)"):
         classifier.scores(torch.rand(2, 8, 8, 5).permute(0, 3, 1, 2))
+
+
+def test_the_engine_is_named_where_it_is_known() -> None:
+    assert BaseClassifier(nn.Identity().eval(), num_classes=2).engine == f"torch {torch.__version__}"
+    assert BaseClassifier(FastModel(nn.Identity().eval(), nn.Identity(), "mine 1"), num_classes=2).engine == "mine 1"
+    assert BaseClassifier(lambda x: x, num_classes=2).engine is None

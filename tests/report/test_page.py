@@ -179,7 +179,7 @@ def test_others_logs_have_a_page(tmp_path: Path, published_logs: Path) -> None:
     assert data["runs"][0]["sigma"] is None
     assert data["sprite"] is None
     assert data["charts"][0]["runs"] == [0, 1]  # other inputs, another chart
-    assert "The records do not say: model, data" in page
+    assert "The records do not say: model, engine, data" in page
     # Two runs with one sigma: nobody can say which of them the other belongs to.
     assert not pairs([fixed, own, read_run(published_logs / "cifar10-resnet110-cohen-0.25.tsv")])
 

@@ -229,7 +229,7 @@ def test_a_report_on_runs_with_pictures(runs: list[Run], tmp_path: Path) -> None
     assert "data:image/png;base64," in page.read_text()
     text = (out / "report.md").read_text()
     assert "## Further tables\n\nOf the paper." in text
-    assert "| k90 | settled | - | toy | 4 | l2 | 0.25 | AscentSearch: steps 90 | 10 | 500 | 0.01 | 7 |" in text
+    assert "| k90 | settled | - | - | toy | 4 | l2 | 0.25 | AscentSearch: steps 90 | 10 | 500 | 0.01 | 7 |" in text
     assert "4 inputs of toy, n = 500, alpha = 0.01, point and settled certificates" in text
     drawn = {path.stem for path in (out / "figures").glob("*.pdf")}
     assert drawn == {"accuracy", "steps", "sigma", "gain", "runtime", "pictures-k10"}
@@ -373,7 +373,7 @@ def test_the_best_of_two_searches_is_neither(tmp_path: Path) -> None:
         assert end == pytest.approx(float(run.table.radius.max()), abs=0.01)
 
 
-def test_the_best_of_two_networks_or_samplings_is_neither(tmp_path: Path) -> None:
+def test_the_best_of_two_networks_engines_or_samplings_is_neither(tmp_path: Path) -> None:
     def methods(*runs: Run) -> list[str]:
         (section,) = sections(runs)
         labels = {line.get_label() for line in draw_accuracy(section).axes[0].get_lines()}
@@ -393,6 +393,13 @@ def test_the_best_of_two_networks_or_samplings_is_neither(tmp_path: Path) -> Non
         "fixed sigma, n = 500, alpha = 0.5",
     ]
     assert "alpha = 0.01 or 0.5" in scope([one, read_run(tmp_path / "loose")])
+    engines = [
+        make_run(tmp_path / name, [0.5], search=fixed(0.25), model="a.pt", engine=name)
+        for name in ("torch", "integers")
+    ]
+    assert methods(*engines) == ["fixed sigma, torch", "fixed sigma, integers"]
+    column = settings_table(engines).header.index("engine")
+    assert [row[column] for row in settings_table(engines).rows] == ["torch", "integers"]
 
 
 def test_searches_with_other_draws_are_other_searches(tmp_path: Path) -> None:

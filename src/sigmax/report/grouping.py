@@ -189,14 +189,20 @@ class Section:
     def families(self) -> dict[str, str]:
         """The family of each run, by its name.
 
-        With its network or its sampling, where one method has several at one sigma0: the best of both would be neither.
+        With its network, engine or sampling, where one method has several at one sigma0: the best of both would be
+        neither.
         """
-        has_networks = _varied(self.runs, _network_of, at=lambda run: (method_of(run), initial_sigma(run)))
+
+        def place(run: Run) -> Hashable:
+            return method_of(run), initial_sigma(run)
+
+        has_networks, has_engines = (_varied(self.runs, what, at=place) for what in (_network_of, _engine_of))
         has_samplings = _varied(self.runs, describe_sampling, at=method_of)
         parts = {
             run.name: (
                 family_of(run),
                 _network_of(run) if has_networks else "",
+                _engine_of(run) if has_engines else "",
                 describe_sampling(run) if has_samplings else "",
             )
             for run in self.runs
@@ -212,6 +218,10 @@ class Section:
 
 def _network_of(run: Run) -> str:
     return run.note("model") or ""
+
+
+def _engine_of(run: Run) -> str:
+    return run.note("engine") or ""
 
 
 def _varied(runs: Sequence[Run], what: Callable[[Run], str], *, at: Callable[[Run], Hashable]) -> bool:
