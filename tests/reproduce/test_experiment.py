@@ -1,12 +1,14 @@
 """Experiments are read as they are written; what is wrong with one is said by its name."""
 
+import time
 from pathlib import Path
 
 import pytest
+from torch import Tensor, nn
 
 from sigmax.errors import InvalidInputError, SigmaxError
 from sigmax.reproduce import Machine, load_experiment, make_plan, presets
-from sigmax.reproduce.machine import Speed
+from sigmax.reproduce.machine import Speed, measure_speed
 from sigmax.sigma import AscentSearch, GridSearch
 from small_experiment import EXPERIMENT, RUNS, write_experiment
 
@@ -125,6 +127,27 @@ def test_presets_load_and_plan(name: str, tmp_path: Path, monkeypatch: pytest.Mo
         }
         assert {run.search_name for run in found.certifications} <= {"fixed", "ascent-paper", "grid"}
         assert not found.report.scaled_down
+
+
+def test_a_plan_times_the_engine_that_will_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(nn.Module):
+        """Takes its time, but not where it is differentiated."""
+
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: Tensor) -> Tensor:
+            if not x.requires_grad:
+                time.sleep(0.1)
+            scores: Tensor = self.model(x)
+            return scores
+
+    monkeypatch.setattr("sigmax.reproduce.machine.accelerate", lambda model, *_, **__: Slow(model).eval())
+    machine = Machine(device="cpu", backend="openvino", batch=64)
+    speed = measure_speed("digits-cnn", shape=(1, 8, 8), classes=10, machine=machine)
+    assert speed.sampling < 64 / 0.1
+    assert speed.search > speed.sampling
 
 
 def test_the_presets_have_the_sizes_of_the_paper() -> None:

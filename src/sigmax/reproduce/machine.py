@@ -62,16 +62,17 @@ class Machine:
 class Speed:
     """Forward passes of one sample per second."""
 
-    sampling: float  # in full batches
-    search: float  # in the small batches of searches, a backward pass counting as two
+    sampling: float  # in full batches, behind the engine
+    search: float  # with gradients, in the small batches of searches, a backward pass counting as two
 
 
 def measure_speed(arch: str, *, shape: tuple[int, ...], classes: int, machine: Machine) -> Speed:
-    """Time one batch and one ascent step of an untrained network, without an engine: seconds for small networks."""
+    """Time one batch and one ascent step of an untrained network behind its engine: seconds for small networks."""
     network = build_network(arch, num_classes=classes, in_channels=shape[0]).eval()
     place_model(network, machine.device)
-    classifier = BaseClassifier(network, num_classes=classes)
-    device, rows = classifier.device, batch_rows(math.prod(shape), machine.batch)
+    rows = batch_rows(math.prod(shape), machine.batch)
+    classifier = BaseClassifier(machine.prepare(network, shape, rows), num_classes=classes)
+    device = classifier.device
     x = torch.zeros(SEARCH_ROWS, *shape, device=device)
     stream = partial(random_stream, 0, device=device)
     task = SearchTask(

@@ -153,7 +153,7 @@ class _Planner:
         total = self._all_steps(network)
         passes = self.size.train * network.recipe.passes * (total - done) // total
         past = self.past[network.arch, "train"]
-        seconds = _at_pace(past, passes) if past else passes / self.measured(network.arch).sampling if passes else 0.0
+        seconds = _at_pace(past, passes) if past else passes / self.measured(network.arch).search if passes else 0.0
         return Step(kind="train", name=network.name, done=done, total=total, passes=passes, seconds=seconds)
 
     def _certification(self, run: Certification, done: int) -> Step:
