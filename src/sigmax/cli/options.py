@@ -242,7 +242,10 @@ def parse_radii(option: str, text: str) -> list[float]:
 def _accelerated(
     model: "Callable[[Tensor], Tensor]", backend: Backend, shape: tuple[int, ...], batch: int
 ) -> "Callable[[Tensor], Tensor]":
-    """The model behind the engine that was asked for; as it is, with a message, where that cannot run it."""
+    """The model behind the engine that was asked for; as it is, with a message, where that cannot run it.
+
+    But for 8-bit integers: they are another function, and the one that was asked for.
+    """
     import math
 
     from torch import nn
@@ -257,5 +260,7 @@ def _accelerated(
     try:
         return accelerate(model, backend.value, batch_shape=(batch_rows(math.prod(shape), batch), *shape))
     except ModelError as error:
+        if backend is Backend.OPENVINO_INT8:
+            raise
         log_console.print(f"note: {error}; going on without it", style="yellow", soft_wrap=True)
         return model

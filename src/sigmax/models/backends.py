@@ -1,7 +1,7 @@
 """Where and by what a network runs: on its device, compiled by torch, or by OpenVINO, also in 8-bit integers.
 
-Engines differ in the last bits, so a certificate belongs to the engine it was made with: its name and
-version are part of the model's fingerprint.
+Engines differ in the last bits, and 8-bit integers in more, so a certificate belongs to the engine it was made with:
+its name and version are part of the model's fingerprint.
 """
 
 import warnings
@@ -34,12 +34,14 @@ class FastModel(nn.Module):
         model: The network.
         engine: Its faster form; built anew for each batch shape.
         name: Engine and version.
+        digest: Of the numbers that it computes with, where they are not those of the network.
     """
 
-    def __init__(self, model: nn.Module, engine: Callable[[Tensor], Tensor], name: str) -> None:
+    def __init__(self, model: nn.Module, engine: Callable[[Tensor], Tensor], name: str, *, digest: str = "") -> None:
         super().__init__()
         self.model = model
         self.engine_name = name
+        self.digest = digest
         self._engine = _Engine(engine, built_from=_stamp(model))
         self.train(model.training)
 
@@ -59,11 +61,11 @@ class FastModel(nn.Module):
 
     def extra_repr(self) -> str:
         """Show the engine."""
-        return f"engine={self.engine_name}"
+        return f"engine={self.engine_name}" + (f", digest={self.digest}" if self.digest else "")
 
 
 def _stamp(model: nn.Module) -> tuple[tuple[int, int], ...]:
-    """Changes whenever torch writes to a weight or a buffer, or another takes its place."""
+    """Changes whenever torch writes to a weight or a buffer (but not by `.data`), or another takes its place."""
     tensors = (*model.parameters(), *model.buffers())
     return tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors)
 
@@ -80,7 +82,14 @@ def place_model(model: nn.Module, device: str | None) -> None:
 
 
 def accelerate(model: nn.Module, backend: Backend, *, batch_shape: tuple[int, ...]) -> nn.Module:
-    """The model behind this engine, tried on a batch of this shape.
+    """The model behind this engine, tried on a batch of this shape; its weights must not change afterwards.
+
+    Args:
+        model: A network in eval mode.
+        backend: "eager": the network itself; "compile": compiled by torch, its weights frozen; "openvino": run by
+            OpenVINO in 32 bits; "openvino-int8": in 8-bit integers, for images with pixels in [0, 1]. The last is
+            another function, close to the network, and the one that is certified.
+        batch_shape: Of the batches to come; others take time to build.
 
     Raises:
         ModelError: The engine is missing or cannot run this model, with what to do.
@@ -128,18 +137,20 @@ def _openvino(model: nn.Module, shape: tuple[int, ...], *, is_int8: bool) -> Fas
         "ENABLE_CPU_PINNING": False,  # two processes would be pinned to the same core
     }
     release, _, _ = openvino.__version__.partition("-")  # the rest is its build
-    name = f"openvino {release}"
+    name, found = f"openvino {release}", ""
     if is_int8:
         from sigmax.models.int8 import digest, quantize
 
         graph = quantize(model, shape)
-        name = f"openvino-int8 {release} {digest(graph)}"
+        name, found = f"openvino-int8 {release}", digest(graph)
     built: dict[tuple[int, ...], openvino.InferRequest] = {}
 
     def build(x: Tensor) -> openvino.InferRequest:
         if is_int8:  # ranges are read off once: all shapes are one function
             fitting = graph.clone()
             fitting.reshape(list(x.shape))
+            if fitting.output(0).shape[0] != len(x):
+                raise ModelError(f"expected a network for any batch, got one for {fitting.output(0).shape[0]} inputs")
         else:
             with warnings.catch_warnings(action="ignore"):  # as above, for a shape that comes later
                 fitting = openvino.convert_model(torch.export.export(model, (x,)))
@@ -152,4 +163,4 @@ def _openvino(model: nn.Module, shape: tuple[int, ...], *, is_int8: bool) -> Fas
         outputs = built[shape].infer([x.cpu().contiguous().numpy()], share_inputs=True)
         return torch.from_numpy(outputs[0]).to(x.device)
 
-    return FastModel(model, run, name)
+    return FastModel(model, run, name, digest=found)
