@@ -397,9 +397,10 @@ def test_the_best_of_two_networks_engines_or_samplings_is_neither(tmp_path: Path
         make_run(tmp_path / name, [0.5], search=fixed(0.25), model="a.pt", engine=name)
         for name in ("torch", "integers")
     ]
+    engines.append(make_run(tmp_path / "more", [0.5], search=fixed(0.5), model="c.pt", engine="integers"))
     assert methods(*engines) == ["fixed sigma, torch", "fixed sigma, integers"]
     column = settings_table(engines).header.index("engine")
-    assert [row[column] for row in settings_table(engines).rows] == ["torch", "integers"]
+    assert [row[column] for row in settings_table(engines).rows] == ["torch", "integers", "integers"]
 
 
 def test_searches_with_other_draws_are_other_searches(tmp_path: Path) -> None:

@@ -112,7 +112,9 @@ ClassesOption = Annotated[
 BatchOption = Annotated[
     int | None,
     typer.Option(
-        "--batch", help="Noisy samples per forward pass.", show_default="the fastest, found by a probe and remembered"
+        "--batch",
+        help="Noisy samples per forward pass.",
+        show_default="the fastest of the eager network, found by a probe and remembered",
     ),
 ]
 BackendOption = Annotated[
