@@ -93,6 +93,14 @@ def test_the_empty_memory_of_a_failed_run_is_not_in_the_way(tmp_path: Path) -> N
     assert kept.exists()
 
 
+def test_a_memory_that_was_killed_while_it_was_made_is_not_in_the_way(tmp_path: Path) -> None:
+    begin_and_fail(tmp_path)
+    for part in tmp_path.glob("memory.db*"):
+        part.unlink()
+    (tmp_path / "memory.db").touch()
+    assert answers(certify(tmp_path, n=300)) == answers(certify(tmp_path / "other", n=300))
+
+
 def test_a_memory_that_somebody_uses_is_never_removed(tmp_path: Path) -> None:
     begin_and_fail(tmp_path)
     path = tmp_path / "memory.db"

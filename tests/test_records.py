@@ -235,6 +235,13 @@ def test_a_broken_configuration_and_a_foreign_table_are_refused(tmp_path: Path) 
         RunFolder(tmp_path / "file", CONFIG)
 
 
+def test_settings_that_only_a_text_could_tell_are_refused(tmp_path: Path) -> None:
+    """The text of a module has no weights, that of a function its place in memory."""
+    with pytest.raises(RecordError, match=r"expected settings of plain values, got .*let settings\(\) of the search"):
+        RunFolder(tmp_path / "run", {**CONFIG, "search": {"kind": "Mine", "predictor": print}})
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
 def test_a_run_has_its_configuration_and_both_kinds_of_answer(tmp_path: Path) -> None:
     settled = SettledCertificate(label=3, radius=0.25, sigma=0.25, point=point(2, 0.5), rule="inherited")
     config = {**CONFIG, "bounds": (0.1, 0.2), "notes": {"model": "mine"}}

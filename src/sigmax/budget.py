@@ -40,6 +40,10 @@ class Budget:
         for name in ("n0", "n", "seed", "n_wrong"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _whole(name, value))
+        # Python's own numbers: those of NumPy have no place in a record.
+        object.__setattr__(self, "alpha", float(self.alpha))
+        object.__setattr__(self, "tolerance", float(self.tolerance))
+        object.__setattr__(self, "radii", tuple(float(radius) for radius in self.radii))
         if self.n < 1 or self.n0 < 1:
             raise InvalidInputError(f"expected n >= 1 and n0 >= 1, got n={self.n}, n0={self.n0}")
         if self.n_wrong is not None and not 1 <= self.n_wrong <= self.n:

@@ -1,5 +1,6 @@
 """The two kinds of answer: true for one sigma held fixed, and settled against the memory."""
 
+import operator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +22,14 @@ class PointCertificate:
     n: int  # samples behind p_lower
     alpha: float
     norm: int  # 1 or 2
+
+    def __post_init__(self) -> None:
+        """Take numbers of NumPy and torch as Python's own, which can be recorded."""
+        for name in ("label", "n", "norm"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, operator.index(value))
+        for name in ("radius", "sigma", "p_lower", "alpha"):
+            object.__setattr__(self, name, float(getattr(self, name)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -178,7 +178,7 @@ def read_table(path: Path) -> CertificateTable:
             norm=int(norms[0]),
             dropped=dropped,
         )
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise RecordError(f"{path}: expected numbers in every row, got: {error}") from error
 
 
@@ -281,7 +281,14 @@ class RunFolder:
 
     def _open_config(self, config: dict[str, Any], resume: bool, on_begin: Callable[[], None] | None) -> None:
         path = self.path / CONFIG
-        content = (json.dumps(config, indent=2, sort_keys=True, default=repr) + "\n").encode()
+        try:
+            content = (json.dumps(config, indent=2, sort_keys=True) + "\n").encode()
+        except TypeError as error:
+            # By its text alone, a setting could not be told from another: that of a module has no weights.
+            raise RecordError(
+                f"expected settings of plain values, got {config.get('search')}: {error}; "
+                "let settings() of the search name what it is, such as by a digest"
+            ) from error
         config = json.loads(content)  # as it will be read again: a tuple comes back as a list
         if not path.exists() and self.rows:
             raise RecordError(f"expected {CONFIG} beside {self.table}, got none; choose another folder")

@@ -58,7 +58,7 @@ class SmoothedClassifier:
             raise InvalidInputError(f"expected batch_size >= 1, got batch_size={batch_size}")
         self.classifier = BaseClassifier(model, num_classes=num_classes, outputs=outputs, identity=identity)
         self.noise = noise or Gaussian()
-        self.search = sigma if isinstance(sigma, SigmaSearch) else FixedSigma(sigma)
+        self.search = sigma if isinstance(sigma, SigmaSearch) else FixedSigma(float(sigma))
         self.batch_size = batch_size
 
     @property
@@ -124,7 +124,7 @@ class SmoothedClassifier:
         """
         if not radii:
             raise InvalidInputError("expected one or more radii, got none")
-        budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed, radii=tuple(float(radius) for radius in radii))
+        budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed, radii=tuple(radii))
         return list(self.certify_each(x, budget, indices=indices, on_progress=on_progress))
 
     def certify_each(

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,6 +41,16 @@ def test_far_from_all_others_a_certificate_is_kept(memory: CertificateMemory) ->
     answer = memory.settle(at(5.0), point(memory, DOG, 1.0, sigma=0.5))
     assert (answer.label, answer.radius, answer.sigma, answer.rule) == (DOG, 1.0, 0.5, "kept")
     assert answer.point == point(memory, DOG, 1.0, sigma=0.5)
+
+
+def test_numbers_of_numpy_and_torch_are_settled_as_any_others(memory: CertificateMemory) -> None:
+    """Labels come from argmax."""
+    labels: tuple[Any, ...] = (np.int64(DOG), torch.tensor(DOG))
+    numbers: dict[str, Any] = {"radius": np.float32(0.5), "sigma": torch.tensor(0.25)}
+    for i, label in enumerate(labels):
+        made = certificate(label=label, norm=memory.norm, **numbers)
+        assert made == point(memory, DOG, 0.5)
+        assert memory.settle(at(5.0 * i), made).label == DOG
 
 
 def test_a_ball_is_truncated_at_a_ball_with_another_label(memory: CertificateMemory) -> None:

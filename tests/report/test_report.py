@@ -1,6 +1,7 @@
 """Reports on the published logs and on made-up runs: what the files say, recomputed plainly."""
 
 import csv
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sigmax import PointCertificate, SettledCertificate
+from sigmax import AscentSearch, HalvingSearch, PointCertificate, SettledCertificate
 from sigmax.data import ArraySource
 from sigmax.errors import InvalidInputError, RecordError
 from sigmax.records import Run, RunFolder, format_row, read_run
@@ -23,6 +24,7 @@ from sigmax.report.grouping import (
     method_of,
     pairs,
     read_runs,
+    search_name,
     sections,
     upper_bound,
 )
@@ -63,8 +65,12 @@ def fixed(sigma: float) -> dict[str, Any]:
     return {"kind": "FixedSigma", "initial": sigma, "fixes_class": False}
 
 
-def ascent(sigma: float, steps: int, bounds: list[float] | None = None) -> dict[str, Any]:
-    return {"kind": "AscentSearch", "initial": sigma, "steps": steps, "bounds": bounds}
+def ascent(sigma: float, steps: int, bounds: tuple[float, float] | None = None) -> dict[str, Any]:
+    return {"kind": "AscentSearch", "initial": sigma, "steps": steps, "bounds": bounds, "fixes_class": True}
+
+
+def algorithm_1(sigma: float, steps: int) -> dict[str, Any]:
+    return ascent(sigma, steps, (-math.inf, math.inf)) | {"fixes_class": False}
 
 
 @pytest.fixture
@@ -141,7 +147,7 @@ def test_the_report_on_the_published_logs_says_what_plain_code_finds(published_l
 def test_runs_are_paired_grouped_and_ordered_by_their_records(runs: list[Run], tmp_path: Path) -> None:
     assert [(pair.run.name, pair.baseline.name) for pair in pairs(runs)] == [("k90", "fixed"), ("k10", "fixed")]
     assert [[run.name for run in series] for series in by_steps(runs)] == [["k10", "k90"]]
-    ascended = "per-input sigma, Algorithm 1"
+    ascended = "per-input sigma, bounded ascent"
     assert [method_of(run) for run in runs] == ["fixed sigma", ascended, ascended]
     other_model = make_run(tmp_path / "other", [0.5], search=ascent(0.25, 10), fingerprint="another")
     other_sigma = make_run(tmp_path / "sigma", [0.5], search=ascent(0.5, 10))
@@ -158,6 +164,39 @@ def test_runs_are_paired_grouped_and_ordered_by_their_records(runs: list[Run], t
     ]
     named = make_run(tmp_path / "named", [0.5], search=fixed(0.25), method="cohen")
     assert method_of(named) == "cohen"
+
+
+def test_a_run_is_compared_with_the_baseline_that_shares_most_of_its_inputs(tmp_path: Path) -> None:
+    stopped = make_run(tmp_path / "a", [0.5], search=fixed(0.25))
+    whole = make_run(tmp_path / "b", [0.5, 0.5, 0.5], search=fixed(0.25))
+    reseeded = make_run(tmp_path / "c", [0.5, 0.5, 0.5], search=fixed(0.25), more={"seed": 8})
+    own = make_run(tmp_path / "own", [0.6, 0.6, 0.6], search=ascent(0.25, 10))
+    assert [pair.baseline.name for pair in pairs([stopped, reseeded, whole, own])] == ["b"]
+
+
+def test_a_search_is_called_what_it_is(tmp_path: Path) -> None:
+    searches = {
+        "Algorithm 1": AscentSearch.paper(initial=0.25),
+        "bounded ascent": AscentSearch(initial=0.25),
+        "bounded ascent, class free": AscentSearch(initial=0.25, fixes_class=False, pilot=0),
+        "unbounded ascent": AscentSearch(initial=0.25, bounds=(-math.inf, math.inf)),
+    }
+    for i, (name, search) in enumerate(searches.items()):
+        assert search_name(make_run(tmp_path / str(i), [0.5], search=search.settings())) == name
+
+
+def test_the_best_of_two_seeds_selections_or_searches_is_neither(tmp_path: Path) -> None:
+    def families(*runs: Run) -> list[str]:
+        (section,) = sections(runs)
+        return list(section.families.values())
+
+    one, other, *_ = (
+        make_run(tmp_path / f"seed {seed}", [0.5], search=fixed(0.25), more={"seed": seed}) for seed in (1, 2)
+    )
+    assert families(one, other) == ["fixed sigma, n0 = 10, seed 1", "fixed sigma, n0 = 10, seed 2"]
+    few, many = (HalvingSearch(initial=0.25, samples=samples).settings() for samples in (16, 64))
+    runs = [make_run(tmp_path / str(i), [0.5], search=search) for i, search in enumerate((few, many))]
+    assert [name.rpartition(", ")[2] for name in families(*runs)] == ["samples 16", "samples 64"]
 
 
 def test_per_input_runs_without_others_of_their_training_are_drawn(tmp_path: Path) -> None:
@@ -180,8 +219,8 @@ def test_captions_say_how_each_run_was_sampled(tmp_path: Path) -> None:
 def test_bounds_of_every_search(tmp_path: Path) -> None:
     searches = {
         "default": (ascent(0.25, 10), 0.5),
-        "own": (ascent(0.25, 10, [0.1, 0.3]), 0.3),
-        "paper": (ascent(0.25, 10, [-float("inf"), float("inf")]), None),
+        "own": (ascent(0.25, 10, (0.1, 0.3)), 0.3),
+        "paper": (algorithm_1(0.25, 10), None),
         "grid": ({"kind": "GridSearch", "initial": 0.25, "upper": 1.0}, 1.0),
         "fixed": (fixed(0.25), None),
     }
@@ -208,7 +247,7 @@ def test_runs_over_other_inputs_or_in_another_norm_have_tables_of_their_own(runs
 def test_the_best_of_a_method_is_cross_validated_and_its_run_is_named(runs: list[Run]) -> None:
     (section,) = sections(runs)
     table = best_table(section, [0.0, 0.6, 0.75, 0.9])
-    method = "per-input sigma, Algorithm 1"
+    method = "per-input sigma, bounded ascent"
     assert table.rows[1] == (method, "2", "1.000", "0.750", "0.250", "0.250", "0.650")
     chosen = {(row["radius"], row["run"]) for row in table.records if row["method"] == method}
     assert chosen == {(0.0, "k90"), (0.6, "k10"), (0.75, "k90"), (0.9, "k90"), (None, "k10")}
@@ -229,7 +268,8 @@ def test_a_report_on_runs_with_pictures(runs: list[Run], tmp_path: Path) -> None
     assert "data:image/png;base64," in page.read_text()
     text = (out / "report.md").read_text()
     assert "## Further tables\n\nOf the paper." in text
-    assert "| k90 | settled | - | - | toy | 4 | l2 | 0.25 | AscentSearch: steps 90 | 10 | 500 | 0.01 | 7 |" in text
+    settings = "toy | 4 | l2 | 0.25 | AscentSearch: fixes_class True, steps 90 | 10 | 500 | 0.01 | 7 |"
+    assert f"| k90 | settled | - | - | {settings}" in text
     assert "4 inputs of toy, n = 500, alpha = 0.01, point and settled certificates" in text
     drawn = {path.stem for path in (out / "figures").glob("*.pdf")}
     assert drawn == {"accuracy", "steps", "sigma", "gain", "runtime", "pictures-k10"}
@@ -355,7 +395,7 @@ def test_the_best_of_two_searches_is_neither(tmp_path: Path) -> None:
     halving = {"kind": "HalvingSearch", "initial": 0.25, "bounds": None}
     runs = [
         make_run(tmp_path / "fixed", [0.5, 0.4], search=fixed(0.25), method="cohen"),
-        make_run(tmp_path / "k10", [0.6, 0.1], search=ascent(0.25, 10), method="cohen-ds"),
+        make_run(tmp_path / "k10", [0.6, 0.1], search=algorithm_1(0.25, 10), method="cohen-ds"),
         make_run(tmp_path / "halving", [0.1, 0.6], search=halving, method="cohen-ds"),
     ]
     (section,) = sections(runs)

@@ -154,6 +154,26 @@ def test_the_best_of_more_sigmas_is_not_compared_with_the_best_of_fewer(tmp_path
     assert ("cohen-ds over cohen", "0.12", "paper", "Algorithm 1") in heads
 
 
+def test_gains_are_over_the_same_network_by_the_same_engine(experiment: Experiment) -> None:
+    chosen = [run for run in experiment.certifications if run.noise.norm == 2]
+
+    def gains(**of_fixed: str) -> list[tuple[str, ...]]:
+        done = []
+        for run in chosen:
+            made = record(run.name, 2, run.search, run.budget)
+            said = {"fingerprint": run.network.name, "engine": "torch"}
+            said |= of_fixed if run.search_name == "fixed" else {}
+            made.config.update(fingerprint=said["fingerprint"], notes={"engine": said["engine"]})
+            done.append((run, made))
+        tables = {t.name: t for t in compare_with_paper(experiment, done, data=load_source(experiment.data.name))}
+        table = tables.get("paper-gain-l2")
+        return [row[:1] for row in table.rows if row[2] == "ours"] if table else []
+
+    assert {head for (head,) in gains()} == {"cohen-ds over cohen", "cohen-ds2 over cohen"}
+    assert {head for (head,) in gains(fingerprint="another")} == {"cohen-ds2 over cohen"}
+    assert not gains(fingerprint="another", engine="integers")
+
+
 def test_runs_that_were_sampled_otherwise_are_not_subtracted(tmp_path: Path) -> None:
     text = EXPERIMENT.replace('search = "halving"', 'search = "halving"\nn = 4000\nalpha = 0.2')
     found, _ = compare(load_experiment(str(write_experiment(tmp_path, text))))

@@ -3,12 +3,15 @@
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from torch import Tensor, nn
 
-from sigmax.errors import InvalidInputError, SigmaxError
+from sigmax.errors import DataError, InvalidInputError, SigmaxError
 from sigmax.reproduce import Machine, load_experiment, make_plan, presets
+from sigmax.reproduce.experiment import level_name
 from sigmax.reproduce.machine import Speed, measure_speed
+from sigmax.reproduce.sources import load_sources
 from sigmax.sigma import AscentSearch, GridSearch
 from small_experiment import EXPERIMENT, RUNS, write_experiment
 
@@ -162,6 +165,30 @@ def test_the_presets_have_the_sizes_of_the_paper() -> None:
     assert {(s.cost(), s.samples, len(s.grid), s.upper) for s in grids if isinstance(s, GridSearch)} == {
         (200, draws, 200 // draws, 1.0) for draws in (1, 2, 4, 10)
     }
+
+
+def test_a_network_at_a_sigma_of_more_digits_is_not_beside_the_paper_s(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("sigma = 0.25", "sigma = 0.125", 1).replace("sigma = 0.25", "sigma = 0.125", 1)
+    assert load_experiment(str(write_experiment(tmp_path, text))).networks[0].name == "cohen-0.125"
+    assert (level_name(0.125), level_name(0.5)) == ("0.125", "0.50")
+
+
+def test_images_to_certify_are_not_trained_on(tmp_path: Path) -> None:
+    """Also where they have two names."""
+    images = np.random.default_rng(0).integers(0, 255, (20, 1, 8, 8), dtype=np.uint8)
+    for name in ("one", "two"):
+        np.savez(tmp_path / f"{name}.npz", images=images, labels=np.arange(20) % 10)
+    places = [f"arrays:{tmp_path / name}.npz" for name in ("one", "two")]
+    text = EXPERIMENT.replace("[networks.cohen]", '[networks.cohen]\narch = "digits-cnn"\nnormalize = "none"', 1)
+    found = load_experiment(str(write_experiment(tmp_path, text)), data=places[0], train_data=places[1])
+    with pytest.raises(DataError, match="expected other images to train on than those to certify"):
+        load_sources(found)
+
+
+def test_data_that_is_no_table_is_refused_by_its_name(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, 'data = "digits"\n' + EXPERIMENT.replace("[data]", "[other]"))
+    with pytest.raises(InvalidInputError, match="data"):
+        load_experiment(str(path), data="digits")
 
 
 def test_the_data_may_be_elsewhere() -> None:

@@ -13,7 +13,7 @@ import torch
 from sigmax.budget import Budget
 from sigmax.data import ImageSource
 from sigmax.errors import RecordError
-from sigmax.memory import CertificateMemory
+from sigmax.memory import CertificateMemory, Ledger
 from sigmax.models import BaseClassifier
 from sigmax.probe import fastest_batch
 from sigmax.records import (
@@ -119,12 +119,13 @@ def _clear_memory(path: Path) -> None:
     """Remove the empty memory of a run that failed before its first row; refuse one that holds answers."""
     if not path.exists():
         return
-    with CertificateMemory.existing(path) as memory:
-        if len(memory):
-            raise RecordError(
-                f"expected no answers yet where a run begins, got {len(memory)} in {path}; "
-                "choose another folder, or move it away and continue with it by --memory"
-            )
+    if not Ledger.is_blank(path):
+        with CertificateMemory.existing(path) as memory:
+            if len(memory):
+                raise RecordError(
+                    f"expected no answers yet where a run begins, got {len(memory)} in {path}; "
+                    "choose another folder, or move it away and continue with it by --memory"
+                )
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 

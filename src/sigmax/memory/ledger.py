@@ -125,6 +125,15 @@ class Ledger:
             raise MemoryRefusedError(f"{path}: expected a memory file, got: {_cause(error)}") from error
         return norm, fingerprint
 
+    @staticmethod
+    def is_blank(path: Path) -> bool:
+        """Whether a file has no table yet, as one that was killed while it was made."""
+        try:
+            with _connect(path) as connection:
+                return not connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one()
+        except SQLAlchemyError:
+            return False  # no database at all
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """A transaction that no other writer interleaves with; committed at the end, durably."""

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, TypeVar, final
@@ -88,7 +89,11 @@ def search_name(run: Run) -> str:
     search = search_of(run)
     kind = str(search.get("kind", ""))
     if kind == "AscentSearch":
-        name = "bounded ascent" if search.get("fixes_class") else ALGORITHM_1
+        is_free = not search.get("fixes_class")
+        if upper_bound(run) is None:
+            name = ALGORITHM_1 if is_free else "unbounded ascent"
+        else:
+            name = "bounded ascent, class free" if is_free else "bounded ascent"
     else:
         name = _SEARCHES.get(kind, kind)
     if search.get("bounds") is not None and upper_bound(run) is not None:
@@ -186,28 +191,25 @@ class Section:
         return f"{kind}-{self.name}" if self.name else kind
 
     @property
-    def families(self) -> dict[str, str]:
-        """The family of each run, by its name.
+    def ways(self) -> dict[str, str]:
+        """What of network, engine, sampling and search must be said of each run, by its name; mostly nothing.
 
-        With its network, engine or sampling, where one method has several at one sigma0: the best of both would be
-        neither.
+        That of which one method has several at one sigma0 (of samplings, anywhere): the best of both would be neither.
         """
 
         def place(run: Run) -> Hashable:
             return method_of(run), initial_sigma(run)
 
-        has_networks, has_engines = (_varied(self.runs, what, at=place) for what in (_network_of, _engine_of))
-        has_samplings = _varied(self.runs, describe_sampling, at=method_of)
-        parts = {
-            run.name: (
-                family_of(run),
-                _network_of(run) if has_networks else "",
-                _engine_of(run) if has_engines else "",
-                describe_sampling(run) if has_samplings else "",
-            )
-            for run in self.runs
-        }
-        return {name: ", ".join(part for part in said if part) for name, said in parts.items()}
+        told = [what for what in (_network_of, engine_of, _draws_of, _details_of) if _varied(self.runs, what, at=place)]
+        if len({describe_sampling(run) for run in self.runs}) > 1:
+            told.append(describe_sampling)
+        return {run.name: ", ".join(filter(None, (what(run) for what in told))) for run in self.runs}
+
+    @property
+    def families(self) -> dict[str, str]:
+        """The family of each run, by its name, and what must be said of it."""
+        ways = self.ways
+        return {run.name: _joined(family_of(run), ways[run.name]) for run in self.runs}
 
     @property
     def methods(self) -> dict[str, list[Run]]:
@@ -220,8 +222,22 @@ def _network_of(run: Run) -> str:
     return run.note("model") or ""
 
 
-def _engine_of(run: Run) -> str:
+def engine_of(run: Run) -> str:
+    """What ran its network; empty where the record does not say."""
     return run.note("engine") or ""
+
+
+def _draws_of(run: Run) -> str:
+    """What the noise of its samples was drawn for and from."""
+    said = {"n0 =": run.config.get("n0"), "seed": run.config.get("seed")}
+    return ", ".join(f"{name} {value}" for name, value in said.items() if value is not None)
+
+
+def _details_of(run: Run) -> str:
+    """The settings of its search that its name does not tell."""
+    told = {"kind", "initial", "fixes_class", "steps", "bounds", "upper"}
+    told |= {"samples", "evaluations"} if search_of(run).get("kind") in _DRAWN else set()
+    return ", ".join(f"{name} {value}" for name, value in search_of(run).items() if name not in told)
 
 
 def _varied(runs: Sequence[Run], what: Callable[[Run], str], *, at: Callable[[Run], Hashable]) -> bool:
@@ -278,12 +294,17 @@ def pairs(runs: Sequence[Run], *, named: Run | None = None) -> list[Pair]:
         logs = [other for other in others if not (run.config or other.config) and not is_per_input(other)]
         logs = [log for log in logs if _is_comparable(run, log)]
         if named is not None and _is_comparable(run, named):
-            baselines.insert(0, named)
+            baselines = [named]
         elif len(logs) == 1:
             baselines = logs
         if baselines and (is_per_input(run) or baselines[0] is named):
-            found.append(Pair(run=run, baseline=baselines[0]))
+            found.append(Pair(run=run, baseline=max(baselines, key=partial(_likeness, run))))
     return found
+
+
+def _likeness(run: Run, other: Run) -> tuple[int, bool]:
+    """How many inputs they share, and whether their seeds are the same: of several baselines the one with the most."""
+    return len(common_inputs(run.table, other.table)[0]), run.config.get("seed") == other.config.get("seed")
 
 
 def _is_baseline(other: Run, run: Run) -> bool:

@@ -9,12 +9,20 @@ import numpy as np
 
 from sigmax.data import ImageSource
 from sigmax.records import Run
-from sigmax.report.grouping import ALGORITHM_1, describe_samples, describe_sampling, search_name, with_draws
+from sigmax.report.grouping import (
+    ALGORITHM_1,
+    Section,
+    describe_samples,
+    describe_sampling,
+    engine_of,
+    search_name,
+    with_draws,
+)
 from sigmax.report.metrics import average_certified_radius, certified_accuracy
 from sigmax.report.paper import PublishedCurve, published_curves
 from sigmax.report.results import format_signed, has_times
 from sigmax.report.tables import ResultTable
-from sigmax.reproduce.experiment import Certification, Experiment
+from sigmax.reproduce.experiment import Certification, Experiment, level_name
 from sigmax.rounding import format_nearest
 from sigmax.sigma import AscentSearch
 
@@ -71,7 +79,9 @@ def compare_with_paper(experiment: Experiment, done: Done, *, data: ImageSource)
     tables = [_settings(experiment, known, data)]
     scope = _scope(experiment, known)
     for norm in sorted({run.noise.norm for run, _ in known}, reverse=True):
-        sheet = _Sheet(experiment, [(run, record) for run, record in known if run.noise.norm == norm], norm, scope)
+        of_norm = [(run, record) for run, record in known if run.noise.norm == norm]
+        section = Section(name="", title="", runs=tuple(record for _, record in of_norm))
+        sheet = _Sheet(experiment, of_norm, norm, scope, section.ways)
         found = {"best": sheet.best, "gain": sheet.gain, "per-sigma": sheet.per_sigma}
         made = [found[kind]() for kind in experiment.report.tables]
         tables += [table for table in made if table.rows]
@@ -91,8 +101,8 @@ def _settings(experiment: Experiment, done: Done, data: ImageSource) -> ResultTa
         ("images certified", f"{len(done[0][1].table):,}", paper.inputs + _L1),
         ("network", _joined(n.arch for n in networks), paper.network + _L1),
         ("epochs of training", _joined([*trained.values(), *existing.values()]), paper.epochs + _L1),
-        ("sigma0 (l2)", _levels(done, 2), _joined(map(_level, paper.sigmas))),
-        ("lambda (l1)", _levels(done, 1), _joined(map(_level, _LAMBDAS))),
+        ("sigma0 (l2)", _levels(done, 2), _joined(map(level_name, paper.sigmas))),
+        ("lambda (l1)", _levels(done, 1), _joined(map(level_name, _LAMBDAS))),
         ("search", _joined(searches, "; ") or _NONE, paper.search + _L1),
         ("n0", _joined(f"{budget.n0:,}" for budget in budgets), "100"),
         ("n", _joined(describe_samples(run) for _, run in done), "100,000"),
@@ -118,14 +128,10 @@ def _levels(done: Done, norm: int) -> str:
     for run, _ in done:
         if run.noise.norm == norm:
             families.setdefault(run.network.family, []).append(run.network.sigma)
-    said = {family: _joined(map(_level, sorted(sigmas))) for family, sigmas in families.items()}
+    said = {family: _joined(map(level_name, sorted(sigmas))) for family, sigmas in families.items()}
     if len(set(said.values())) > 1:
         return "; ".join(f"{family} {levels}" for family, levels in said.items())
     return next(iter(said.values()), _NONE)
-
-
-def _level(sigma: float) -> str:
-    return f"{sigma:.2f}"
 
 
 def _runtime(experiment: Experiment, done: Done) -> ResultTable:
@@ -164,18 +170,24 @@ class _Sheet:
     done: Done
     norm: int
     scope: str
+    ways: dict[str, str]  # what must be said of each run, by its name; see `Section`
 
     def best(self) -> ResultTable:
         """The best over sigma and K at each radius, as the paper's main tables."""
         rows: list[tuple[tuple[str, ...], Curve, float | None]] = []
         for method in self._methods():
-            for search, sampling in self._ways(method):
-                chosen = self._chosen(method, search, sampling)
+            for search, way in self._ways(method):
+                chosen = self._chosen(method, search, way)
                 acr = max(average_certified_radius(record.table) for _, record in chosen)
-                head = (method, _OURS, self._way(search, sampling), _joined(map(_level, sorted(_sigmas(chosen)))))
+                head = (method, _OURS, _said(search, way), _joined(map(level_name, sorted(_sigmas(chosen)))))
                 rows.append((head, self._best_of(chosen), acr))
             if published := self._published(method):
-                head = (method, _PAPER, _paper_search(method), _joined(map(_level, sorted(self._paper_sigmas(method)))))
+                head = (
+                    method,
+                    _PAPER,
+                    _paper_search(method),
+                    _joined(map(level_name, sorted(self._paper_sigmas(method)))),
+                )
                 rows.append((head, published.accuracy, published.acr))
         radii = _telling(self._radii(), [curve for _, curve, _ in rows])
         cells = tuple(
@@ -219,7 +231,7 @@ class _Sheet:
             if counterpart is None:
                 continue
             steps = str(run.search.steps) if isinstance(run.search, AscentSearch) else _NONE
-            head = (str(run.method), f"{run.network.sigma:.2f}", steps)
+            head = (str(run.method), level_name(run.network.sigma), steps)
             rows.append(((*head, _OURS), self._best_of([(run, record)])))
             rows.append(((*head, _PAPER), counterpart.accuracy))
         radii = _telling(self._radii(), [curve for _, curve in rows])
@@ -234,13 +246,18 @@ class _Sheet:
     def _gains(self, method: str, base: str, sigma: float | None) -> list[tuple[tuple[str, ...], Curve]]:
         # The best of more sigmas is larger by itself: all sides must have the same.
         sigmas = self._paper_sigmas(method) if sigma is None else {sigma}
-        head = (f"{method} over {base}", "best" if sigma is None else _level(sigma))
+        head = (f"{method} over {base}", "best" if sigma is None else level_name(sigma))
         rows: list[tuple[tuple[str, ...], Curve]] = []
-        for search, sampling in self._ways(method):
-            chosen, fixed = (self._chosen(name, how, sampling, sigma) for name, how in ((method, search), (base, "")))
-            if _sigmas(chosen) == _sigmas(fixed) == sigmas:
-                way = self._way(search, sampling)
-                rows.append(((*head, _OURS, way), _minus(self._best_of(chosen), self._best_of(fixed))))
+        for search, way in self._ways(method):
+            chosen = self._chosen(method, search, way, sigma)
+            alike = {_likeness(run, record, method) for run, record in chosen}
+            fixed = [
+                (run, record)
+                for run, record in self.done
+                if run.method == base and _likeness(run, record, method) in alike and sigma in (None, run.network.sigma)
+            ]
+            if _sigmas(chosen) == _sigmas(fixed) == sigmas and len(fixed) == len(sigmas):
+                rows.append(((*head, _OURS, _said(search, way)), _minus(self._best_of(chosen), self._best_of(fixed))))
         theirs, base_of_theirs = self._published_best(method, sigma), self._published_best(base, sigma)
         if rows and theirs and base_of_theirs:
             rows.append(((*head, _PAPER, _paper_search(method)), _minus(theirs, base_of_theirs)))
@@ -250,20 +267,15 @@ class _Sheet:
         return list(dict.fromkeys(str(run.method) for run, _ in self.done))
 
     def _ways(self, method: str) -> list[tuple[str, str]]:
-        """Searches and samplings of a method: only runs that have both in common are best of one another."""
-        ways = ((search_name(record), describe_sampling(record)) for run, record in self.done if run.method == method)
-        return list(dict.fromkeys(ways))
+        """The searches of a method and what else must be said: only runs that have both are best of one another."""
+        found = ((search_name(record), self.ways[record.name]) for run, record in self.done if run.method == method)
+        return list(dict.fromkeys(found))
 
-    def _way(self, search: str, sampling: str) -> str:
-        """What to call it: the sampling only where there are several."""
-        samplings = {describe_sampling(record) for _, record in self.done}
-        return ", ".join(filter(None, [search, sampling if len(samplings) > 1 else ""])) or _NONE
-
-    def _chosen(self, method: str, search: str, sampling: str, sigma: float | None = None) -> Done:
+    def _chosen(self, method: str, search: str, way: str, sigma: float | None = None) -> Done:
         return [
             (run, record)
             for run, record in self.done
-            if (run.method, search_name(record), describe_sampling(record)) == (method, search, sampling)
+            if (run.method, search_name(record), self.ways[record.name]) == (method, search, way)
             and sigma in (None, run.network.sigma)
         ]
 
@@ -303,6 +315,19 @@ class _Sheet:
         steps, samples = (run.search.steps, run.search.samples) if isinstance(run.search, AscentSearch) else (0, 1)
         wanted = (run.method, run.network.sigma, steps, samples)
         return next((c for c in self._of_paper() if (c.method, c.sigma, c.steps, c.samples) == wanted), None)
+
+
+def _said(search: str, way: str) -> str:
+    return ", ".join(filter(None, [search, way])) or _NONE
+
+
+def _likeness(run: Certification, record: Run, method: str) -> tuple[float, str, str]:
+    """What a run and the one that is subtracted from it must have in common: sigma0, sampling, and the network.
+
+    A network that was trained with per-input sigma is another by design: then it is the engine alone.
+    """
+    network = engine_of(record) if method.endswith("-ds2") else str(record.config.get("fingerprint"))
+    return run.network.sigma, describe_sampling(record), network
 
 
 def _paper_search(method: str) -> str:

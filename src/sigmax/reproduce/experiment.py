@@ -167,10 +167,9 @@ def load_experiment(spec: str, *, data: str | None = None, train_data: str | Non
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidInputError(f"{spec}: expected TOML, got: {error}") from error
-    if data is not None:
-        content.setdefault("data", {})["name"] = data
-    if train_data is not None:
-        content.setdefault("data", {})["train"] = train_data
+    places = {name: place for name, place in (("name", data), ("train", train_data)) if place is not None}
+    if places and isinstance(content.setdefault("data", {}), dict):  # what is no table is refused below, by its name
+        content["data"] |= places
     try:
         return _experiment(path.stem, text, content)
     except (InvalidInputError, DataError) as error:
@@ -246,13 +245,13 @@ def _family(family: str, table: Any, data: Data, known: dict[str, Network]) -> l
 
 
 def _existing(family: str, sigma: float, values: dict[str, Any], _data: Data, _known: dict[str, Network]) -> Network:
-    model = values["model"].replace("{sigma}", _level(sigma))
+    model = values["model"].replace("{sigma}", level_name(sigma))
     loading: dict[str, str] = {name: values[name] for name in ("arch", "normalize") if name in values}
     card = load_model(model, **loading).card
     if card is None:
         raise InvalidInputError(f"expected a checkpoint or a network of the zoo, got model={model!r}")
     return Network(
-        name=f"{family}-{_level(sigma)}",
+        name=f"{family}-{level_name(sigma)}",
         family=family,
         sigma=sigma,
         arch=card.arch,
@@ -280,7 +279,7 @@ def _trained(family: str, sigma: float, values: dict[str, Any], data: Data, know
         inherited=inherited,
     )
     return Network(
-        name=f"{family}-{_level(sigma)}",
+        name=f"{family}-{level_name(sigma)}",
         family=family,
         sigma=sigma,
         arch=recipe.arch,
@@ -295,7 +294,7 @@ def _start(name: str | None, sigma: float, known: dict[str, Network]) -> Network
     """The network to fine-tune: by its whole name, or the one of a family with the same sigma."""
     if name is None:
         return None
-    found = known.get(name) or known.get(f"{name}-{_level(sigma)}")
+    found = known.get(name) or known.get(f"{name}-{level_name(sigma)}")
     if found is None:
         raise InvalidInputError(
             f"expected from to be a network further up in the file ({', '.join(known) or 'none'}), got from={name!r}"
@@ -349,6 +348,6 @@ def _certification(block: _Certify, network: Network, steps: int, budget: Budget
     )
 
 
-def _level(sigma: float) -> str:
+def level_name(sigma: float) -> str:
     """Sigma in a name: two decimals, as the field writes it, or more where it has more."""
     return f"{sigma:.2f}" if round(sigma, 2) == sigma else f"{sigma:g}"

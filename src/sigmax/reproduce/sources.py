@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import final
 
 from sigmax.data import ImageSource, load_source
+from sigmax.errors import DataError
 from sigmax.reproduce.experiment import Experiment
 
 
@@ -24,7 +25,11 @@ class Sources:
 def load_sources(experiment: Experiment, *, download: bool = False) -> Sources:
     """Read what the experiment names; fetch it when allowed."""
     is_trained = any(network.recipe for network in experiment.networks)
-    return Sources(
-        test=load_source(experiment.data.name, split="test", download=download),
-        train=load_source(experiment.train_data, split="train", download=download) if is_trained else None,
-    )
+    test = load_source(experiment.data.name, split="test", download=download)
+    train = load_source(experiment.train_data, split="train", download=download) if is_trained else None
+    if train is not None and train.digest() == test.digest():
+        raise DataError(
+            f"expected other images to train on than those to certify, got data.name={experiment.data.name} and "
+            f"data.train={experiment.train_data}, which are the same; name others by data.train (or --train-data)"
+        )
+    return Sources(test=test, train=train)
