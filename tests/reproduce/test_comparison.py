@@ -9,7 +9,6 @@ import pytest
 
 from sigmax import SigmaSearch
 from sigmax.budget import Budget
-from sigmax.data import load_source
 from sigmax.records import CertificateTable, Run
 from sigmax.report import paper
 from sigmax.report.tables import ResultTable
@@ -69,9 +68,7 @@ def record(name: str, norm: int, search: SigmaSearch, budget: Budget) -> Run:
 def compare(experiment: Experiment, only: Sequence[str] | None = None) -> tuple[dict[str, ResultTable], dict[str, Run]]:
     chosen = [run for run in experiment.certifications if only is None or run.name in only]
     records = {run.name: record(run.name, run.noise.norm, run.search, run.budget) for run in chosen}
-    tables = compare_with_paper(
-        experiment, [(run, records[run.name]) for run in chosen], data=load_source(experiment.data.name)
-    )
+    tables = compare_with_paper(experiment, [(run, records[run.name]) for run in chosen])
     return {table.name: table for table in tables}, records
 
 
@@ -165,7 +162,7 @@ def test_gains_are_over_the_same_network_by_the_same_engine(experiment: Experime
             said |= of_fixed if run.search_name == "fixed" else {}
             made.config.update(fingerprint=said["fingerprint"], notes={"engine": said["engine"]})
             done.append((run, made))
-        tables = {t.name: t for t in compare_with_paper(experiment, done, data=load_source(experiment.data.name))}
+        tables = {t.name: t for t in compare_with_paper(experiment, done)}
         table = tables.get("paper-gain-l2")
         return [row[:1] for row in table.rows if row[2] == "ours"] if table else []
 

@@ -7,7 +7,6 @@ from typing import final
 
 import numpy as np
 
-from sigmax.data import ImageSource
 from sigmax.records import Run
 from sigmax.report.grouping import (
     ALGORITHM_1,
@@ -71,12 +70,12 @@ _LAMBDAS = (0.25, 0.50, 1.00)  # the paper's in l1
 _DRAWS = {"macer": 8}  # n of the paper's Algorithm 1 in its main tables, where it is not 1
 
 
-def compare_with_paper(experiment: Experiment, done: Done, *, data: ImageSource) -> list[ResultTable]:
+def compare_with_paper(experiment: Experiment, done: Done) -> list[ResultTable]:
     """Settings first, then what the experiment's report asks for; only of certifications that are complete."""
     known = [(run, record) for run, record in done if run.method is not None]
     if not known:
         return []
-    tables = [_settings(experiment, known, data)]
+    tables = [_settings(experiment, known)]
     scope = _scope(experiment, known)
     for norm in sorted({run.noise.norm for run, _ in known}, reverse=True):
         of_norm = [(run, record) for run, record in known if run.noise.norm == norm]
@@ -89,7 +88,7 @@ def compare_with_paper(experiment: Experiment, done: Done, *, data: ImageSource)
     return [*tables, runtime] if runtime.rows else tables
 
 
-def _settings(experiment: Experiment, done: Done, data: ImageSource) -> ResultTable:
+def _settings(experiment: Experiment, done: Done) -> ResultTable:
     paper = _PAPERS[experiment.report.paper]
     networks = list({run.network.name: run.network for run, _ in done}.values())
     trained = {n.family: f"{n.family} {n.recipe.epochs}" for n in networks if n.recipe}
@@ -97,7 +96,7 @@ def _settings(experiment: Experiment, done: Done, data: ImageSource) -> ResultTa
     budgets = [run.budget for run, _ in done]
     searches = (_search(run, record) for run, record in done if run.search.is_per_input)
     rows = [
-        ("data", data.name.partition(":")[0], paper.data),
+        ("data", experiment.data.name.partition(":")[0], paper.data),
         ("images certified", f"{len(done[0][1].table):,}", paper.inputs + _L1),
         ("network", _joined(n.arch for n in networks), paper.network + _L1),
         ("epochs of training", _joined([*trained.values(), *existing.values()]), paper.epochs + _L1),

@@ -80,7 +80,7 @@ def make_plan(
     if not runs:
         names = ", ".join(run.name for run in experiment.certifications)
         raise InvalidInputError(f"expected a pattern for some of {names}, got only={only!r}")
-    return _Planner(experiment, out, machine, _size(experiment, sources or find_sources(experiment))).steps(runs)
+    return _Planner(experiment, out, machine, size_of(experiment, sources or find_sources(experiment))).steps(runs)
 
 
 @final
@@ -190,7 +190,7 @@ def find_sources(experiment: Experiment) -> Sources | None:
         return None
 
 
-def _size(experiment: Experiment, sources: Sources | None) -> DataSize:
+def size_of(experiment: Experiment, sources: Sources | None = None) -> DataSize:
     """Of the data, where it is here; else what is known of the data set."""
     if sources is None:
         return _KNOWN[_kind(experiment)]

@@ -3,7 +3,7 @@
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +12,14 @@ from typing import Any, Self, final
 
 from torch import nn
 
+from sigmax.data import ImageSource
 from sigmax.engine import Tracker, batch_of, certify_source, check_classes, run_notes
 from sigmax.errors import RecordError
 from sigmax.files import lock_folder, write_atomically
 from sigmax.models import BaseClassifier, LoadedModel, ModelCard, load_model
 from sigmax.models.backends import place_model
 from sigmax.records import CONFIG, TABLE, Run, read_run
-from sigmax.report.report import write_report
+from sigmax.report.report import Report, compose_report
 from sigmax.reproduce.comparison import compare_with_paper
 from sigmax.reproduce.experiment import Certification, Experiment, Network
 from sigmax.reproduce.machine import Machine
@@ -89,34 +90,13 @@ class Reproduction:
 
         None where none is.
         """
-        wanted = len(self.experiment.indices(len(self.source)))
-        done: list[tuple[Certification, Run]] = []
-        missing = []
-        for certification in self.experiment.certifications:
-            folder = self.out / RUNS / certification.name
-            run = read_run(folder) if (folder / TABLE).exists() else None
-            if run is None or len(run.table) < wanted:
-                missing.append(certification.name)
-            else:
-                done.append((certification, run))
-        if not done:
+        found = compose_result(self.experiment, self.out, inputs=len(self.source), source=self.source)
+        if found is None:
             return None
-        settings = self.experiment.report
-        notes = list(settings.scaled_down)
-        if missing:
-            total = len(self.experiment.certifications)
-            notes.insert(0, f"Partial: {len(done)} of {total} certifications are complete. Missing: {_few(missing)}.")
         # Written beside and moved: of an earlier, partial report nothing is left.
         fresh, report = self.out / f"{REPORT}.partial", self.out / REPORT
         shutil.rmtree(fresh, ignore_errors=True)
-        first = write_report(
-            [run for _, run in done],
-            fresh,
-            title=settings.title + (" (partial)" if missing else ""),
-            source=self.source,
-            tables=compare_with_paper(self.experiment, done, data=self.source),
-            notes=notes,
-        )
+        first = found.write(fresh)
         shutil.rmtree(report, ignore_errors=True)
         fresh.rename(report)
         return report / first.relative_to(fresh)
@@ -216,6 +196,50 @@ def until(deadline: float, track: Tracker) -> Tracker:
             yield checked
 
     return limited
+
+
+def compose_result(
+    experiment: Experiment,
+    out: Path,
+    *,
+    inputs: int,
+    source: ImageSource | None = None,
+    notes: Sequence[str] = (),
+) -> Report | None:
+    """The report on the certifications in a folder that are complete, marked as partial where some are not.
+
+    None where none is. It reads records only; nothing is written.
+
+    Args:
+        experiment: What was asked.
+        out: Its folder.
+        inputs: How many the whole data set has.
+        source: The data set, for pictures.
+        notes: Paragraphs at the top, before what the experiment says of its scale.
+    """
+    wanted = len(experiment.indices(inputs))
+    done: list[tuple[Certification, Run]] = []
+    missing = []
+    for certification in experiment.certifications:
+        folder = out / RUNS / certification.name
+        run = read_run(folder) if (folder / TABLE).exists() else None
+        if run is None or len(run.table) < wanted:
+            missing.append(certification.name)
+        else:
+            done.append((certification, run))
+    if not done:
+        return None
+    said = [*notes, *experiment.report.scaled_down]
+    if missing:
+        total = len(experiment.certifications)
+        said.insert(0, f"Partial: {len(done)} of {total} certifications are complete. Missing: {_few(missing)}.")
+    return compose_report(
+        [run for _, run in done],
+        title=experiment.report.title + (" (partial)" if missing else ""),
+        source=source,
+        tables=compare_with_paper(experiment, done),
+        notes=said,
+    )
 
 
 def check_folder(experiment: Experiment, out: Path, sources: Sources | None) -> dict[str, Any]:
