@@ -56,7 +56,7 @@ from sigmax.rounding import format_down, format_duration, format_nearest
 _LINE = 0.25  # of a title
 _BINS = 30
 _OF_EACH = 2  # pictures
-_BELOW_LEGEND = 0.64  # of the height of a panel
+_BELOW_LEGEND = 0.54  # of the height of a panel
 _UNIT = "(input units)"
 _Look = dict[str, Any]  # of a line: label, colour and style
 
