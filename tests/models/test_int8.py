@@ -132,7 +132,7 @@ def test_networks_of_the_zoo_in_integers_are_as_good_as_written(name: str, cifar
     noisy = x + loaded.card.sigma * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
     integers = accelerate(loaded.model, "openvino-int8", batch_shape=(64, *source.shape))
     own, plain = answers(integers, noisy), answers(loaded.model, noisy)
-    assert (own == plain).float().mean() > 0.975
+    assert (own == plain).float().mean() > 0.98
     assert abs((own == truth).float().mean() - (plain == truth).float().mean()) < 0.01
 
 

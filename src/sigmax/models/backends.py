@@ -70,6 +70,11 @@ def _stamp(model: nn.Module) -> tuple[tuple[int, int], ...]:
     return tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors)
 
 
+def device_of(model: nn.Module) -> torch.device:
+    """Where its parameters live; the default device for a model without any."""
+    return next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.get_default_device())
+
+
 def place_model(model: nn.Module, device: str | None) -> None:
     """Move the model to this device; by default to an accelerator if there is any."""
     try:
@@ -98,8 +103,7 @@ def accelerate(model: nn.Module, backend: Backend, *, batch_shape: tuple[int, ..
         raise InvalidInputError(f"expected a backend among {', '.join(BACKENDS)}, got backend={backend!r}")
     if backend == "eager":
         return model
-    device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.get_default_device())
-    x = torch.zeros(batch_shape, device=device)
+    x = torch.zeros(batch_shape, device=device_of(model))
     if x.ndim == 4:
         x = x.to(memory_format=torch.channels_last)  # as the samples come: another layout is compiled anew
     try:
@@ -141,7 +145,7 @@ def _openvino(model: nn.Module, shape: tuple[int, ...], *, is_int8: bool) -> Fas
     if is_int8:
         from sigmax.models.int8 import digest, quantize
 
-        graph = quantize(model, shape)
+        graph = quantize(model, shape, device_of(model))
         name, found = f"openvino-int8 {release}", digest(graph)
     built: dict[tuple[int, ...], openvino.InferRequest] = {}
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sigmax.errors import InvalidInputError, ModelError
-from sigmax.models.backends import FastModel
+from sigmax.models.backends import FastModel, device_of
 
 Outputs = Literal["logits", "probabilities"]
 # What torch notes on a module without changing what it computes, and where it keeps what the state dict has.
@@ -52,10 +52,7 @@ class BaseClassifier:
     @property
     def device(self) -> torch.device:
         """Where the model's parameters live; the default device for a model without any."""
-        if isinstance(self.model, nn.Module):
-            for tensor in (*self.model.parameters(), *self.model.buffers()):
-                return tensor.device
-        return torch.get_default_device()
+        return device_of(self.model) if isinstance(self.model, nn.Module) else torch.get_default_device()
 
     @property
     def engine(self) -> str | None:

@@ -52,12 +52,14 @@ def calibration_batches(shape: tuple[int, ...]) -> list[Tensor]:
     return [batch() for _ in range(_BATCHES)]
 
 
-def quantize(model: nn.Module, shape: tuple[int, ...]) -> "openvino.Model":
-    """The network for inputs of this shape, with weights and activations of 8 bits; its batch can be reshaped."""
+def quantize(model: nn.Module, shape: tuple[int, ...], device: torch.device) -> "openvino.Model":
+    """The network, which is on this device, for inputs of this shape, with weights and activations of 8 bits.
+
+    Its batch can be reshaped.
+    """
     import openvino
 
     batches = calibration_batches(shape)
-    device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.get_default_device())
     graph = openvino.convert_model(torch.export.export(model, (batches[0].to(device),)))
     with redirect_stdout(StringIO()):  # bars and greetings would come between the lines of --json
         try:
