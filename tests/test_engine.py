@@ -1,7 +1,7 @@
 """A run belongs to the memory that settled it: begun anew or continued, its answers never contradict each other."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from sigmax import CertificateMemory, HalvingSearch, PointCertificate, SmoothedC
 from sigmax.budget import Budget
 from sigmax.data import ArraySource
 from sigmax.engine import certify_source
-from sigmax.errors import RecordError
+from sigmax.errors import InvalidInputError, RecordError
 from sigmax.records import CertificateTable
 from sigmax.sampling import Progress
 
@@ -25,16 +25,20 @@ def quietly(_what: str, _work: int) -> Iterator[Progress]:
 
 
 def certify(
-    out: Path, *, n: int = 200, inputs: int = 3, memory: Path | None = None, resume: bool = False
+    out: Path,
+    *,
+    n: int = 200,
+    inputs: int | Sequence[int] = 3,
+    memory: Path | None = None,
+    resume: bool = False,
 ) -> CertificateTable:
     torch.manual_seed(0)
     images = np.random.default_rng(0).random((3, 4), dtype=np.float32)
     source = ArraySource("toy", images, np.array([0, 1, 1]), ["no", "yes"], levels=None)
     smoothed = SmoothedClassifier(HalfSpace(4).eval(), num_classes=2, sigma=HalvingSearch(initial=0.25))
     budget = Budget(n=n)
-    return certify_source(
-        smoothed, source, range(inputs), out, budget=budget, track=quietly, memory=memory, resume=resume
-    )
+    indices = range(inputs) if isinstance(inputs, int) else inputs
+    return certify_source(smoothed, source, indices, out, budget=budget, track=quietly, memory=memory, resume=resume)
 
 
 def answers(table: CertificateTable) -> list[tuple[int, float]]:
@@ -113,3 +117,10 @@ def test_a_memory_that_somebody_uses_is_never_removed(tmp_path: Path) -> None:
     assert set(table.predict.tolist()) == {1}
     with CertificateMemory.existing(path) as memory:
         assert len(memory) == 4
+
+
+@pytest.mark.parametrize("inputs", [[0, 1, 0], [0, -1], [3]])
+def test_indices_that_no_table_could_hold_are_refused_before_any_work(tmp_path: Path, inputs: list[int]) -> None:
+    with pytest.raises(InvalidInputError, match="each index once, from 0 to 2, got"):
+        certify(tmp_path / "run", inputs=inputs)
+    assert not (tmp_path / "run").exists()

@@ -273,3 +273,9 @@ def test_an_input_that_is_alone_does_not_pay_for_empty_batches(more: dict[str, o
         rows.clear()
         (found,) = g.certify_each(x, Budget(n=20_000, **more))  # type: ignore[arg-type]
         assert sum(rows) <= 512 + found.n + 2 * 512  # selection, what it looked at, and the ends of two batches
+
+
+def test_an_alpha_whose_shares_no_bound_could_tell_from_0_is_refused_before_any_sampling() -> None:
+    assert Budget(alpha=1e-30).alpha == 1e-30
+    with pytest.raises(InvalidInputError, match="at least 1e-30, got alpha=1e-200"):
+        Budget(alpha=1e-200, tolerance=0.01)

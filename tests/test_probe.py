@@ -72,3 +72,27 @@ def test_a_resumed_run_keeps_its_batch_whatever_a_probe_would_say(run: Run, digi
     code, _, log = run(*arguments, "--max", 3, "--resume")
     assert code == 0, log
     assert json.loads((tmp_path / "run" / "config.json").read_text())["batch"] == 192
+
+
+class Keeping(nn.Module):
+    """Keeps what it saw last, as models do whose attention is to be drawn."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen = x.mean(dim=(1, 2, 3))
+        return torch.stack([self.seen, -self.seen], dim=1)
+
+
+def test_a_probe_leaves_nothing_behind(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    expected, model = torch.rand(3), Keeping().eval()
+    torch.manual_seed(0)
+    fastest_batch(BaseClassifier(model, num_classes=2), (3, 8, 8), cache=tmp_path / "cache.json")
+    assert torch.equal(torch.rand(3), expected)  # nor does it draw from the user's random numbers
+    assert not hasattr(model, "seen")
+
+
+def test_what_forward_passes_keep_is_not_part_of_the_fingerprint() -> None:
+    classifier = BaseClassifier(Keeping().eval(), num_classes=2)
+    before = classifier.fingerprint
+    classifier.labels(torch.rand(2, 3, 8, 8))
+    assert classifier.fingerprint == before

@@ -271,3 +271,26 @@ def test_a_log_of_others_has_no_configuration_even_beside_one(tmp_path: Path) ->
     assert read.config == {}
     assert read.table.point_radius.tolist() == read.table.radius.tolist()
     assert read.table.samples.tolist() == [0, 0, 0]
+
+
+def test_a_log_with_an_endless_sigma_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.tsv"
+    path.write_text("idx\tlabel\tpredict\tradius\tsigma\n0\t1\t1\t0.5\tinf\n")
+    with pytest.raises(RecordError, match="sigma 'inf'"):
+        read_table(path)
+
+
+def test_a_run_goes_on_only_by_the_engine_it_was_begun_with(tmp_path: Path) -> None:
+    def opened(**notes: str) -> RunFolder:
+        return RunFolder(tmp_path / "run", {"n": 5, "notes": notes}, resume=True)
+
+    with opened(engine="torch 1") as run:
+        run.append(format_row(0, 1, point(1, 0.5), None, 1.0))
+    with opened(engine="torch 1", model="moved"):
+        pass  # other notes are for people
+    with pytest.raises(RecordError, match="engine='torch 2'"):
+        opened(engine="torch 2")
+    config = tmp_path / "run" / "config.json"
+    config.write_text(config.read_text().replace('"engine": "torch 1"', '"model": "old"'))
+    with opened(engine="torch 2"):
+        pass  # a record that does not say it

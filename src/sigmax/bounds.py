@@ -57,7 +57,7 @@ def top_class_p_value(top: int, runner_up: int) -> float:
     return min(1.0, 2.0 * float(bdtrc(top - 1, total, 0.5))) if top > 0 else 1.0
 
 
-def check_alpha(alpha: float) -> None:
-    """Refuse a failure probability outside (0, 1), and one of which no share could be told from 0."""
-    if not 1e-300 <= alpha < 1.0:
-        raise InvalidInputError(f"expected 0 < alpha < 1 and at least 1e-300, got alpha={alpha}; 0.001 is usual")
+def check_alpha(alpha: float, *, least: float = 1e-300) -> None:
+    """Refuse a failure probability outside (0, 1), and one so small that bounds could not be told from 0."""
+    if not least <= alpha < 1.0:
+        raise InvalidInputError(f"expected 0 < alpha < 1 and at least {least:g}, got alpha={alpha}; 0.001 is usual")

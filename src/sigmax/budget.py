@@ -8,6 +8,8 @@ from sigmax.bounds import check_alpha
 from sigmax.errors import InvalidInputError
 from sigmax.estimation import AtRadii, Claim, Estimate, FixedSample, PlannedLooks
 
+_LEAST_ALPHA = 1e-30  # its shares, for looks and for the runner-up, must be far from 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
@@ -36,7 +38,7 @@ class Budget:
     n_wrong: int | None = None
 
     def __post_init__(self) -> None:
-        check_alpha(self.alpha)
+        check_alpha(self.alpha, least=_LEAST_ALPHA)
         for name in ("n0", "n", "seed", "n_wrong"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _whole(name, value))

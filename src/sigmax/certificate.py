@@ -29,7 +29,7 @@ class PointCertificate:
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, operator.index(value))
         for name in ("radius", "sigma", "p_lower", "alpha"):
-            object.__setattr__(self, name, float(getattr(self, name)))
+            object.__setattr__(self, name, float(getattr(self, name)) + 0.0)  # no -0.0, which SQLite gives back as 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

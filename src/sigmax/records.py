@@ -170,7 +170,7 @@ def read_table(path: Path) -> CertificateTable:
             predict=np.array(columns["predict"], dtype=np.int64),
             radius=_radii(columns["radius"]),
             seconds=np.array([_seconds(t) for t in columns.get("time", [""] * len(rows))]),
-            sigma=np.array(columns.get("sigma", columns.get("best_sigma", ["nan"] * len(rows))), dtype=np.float64),
+            sigma=_sigmas(columns.get("sigma", columns.get("best_sigma", ["nan"] * len(rows)))),
             point_predict=np.array(columns.get("point_predict", columns["predict"]), dtype=np.int64),
             point_radius=_radii(columns.get("point_radius", columns["radius"])),
             rule=tuple(columns.get("rule", [""] * len(rows))),
@@ -195,6 +195,13 @@ def _radii(column: list[str]) -> NDArray[np.float64]:
     if not is_radius.all():
         raise ValueError(f"radius {column[int((~is_radius).argmax())]!r}")
     return radii
+
+
+def _sigmas(column: list[str]) -> NDArray[np.float64]:
+    sigmas = np.array(column, dtype=np.float64)
+    if np.isinf(sigmas).any():
+        raise ValueError(f"sigma {column[int(np.isinf(sigmas).argmax())]!r}")
+    return sigmas
 
 
 def _seconds(text: str) -> float:
@@ -293,8 +300,9 @@ class RunFolder:
         if not path.exists() and self.rows:
             raise RecordError(f"expected {CONFIG} beside {self.table}, got none; choose another folder")
         old = read_config(self.path) if path.exists() else None
-        compared = sorted({*(old or {}), *config} - {NOTES})
-        changed = [key for key in compared if old is not None and old.get(key) != config.get(key)]
+        now = _compared(config)
+        was = {"engine": now.get("engine")} | _compared(old) if old is not None else now  # not all records have said it
+        changed = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key)]
         if old is None or (changed and not self.rows):
             # A run that failed before its first row is not in the way of the corrected one.
             if on_begin is not None:
@@ -304,7 +312,7 @@ class RunFolder:
         if self.rows and not resume:
             raise RecordError(f"expected a new folder, got {self.path} with a run in it; add --resume to continue it")
         if changed:
-            differences = ", ".join(f"{key}={config.get(key)!r} (was {old.get(key)!r})" for key in changed)
+            differences = ", ".join(f"{key}={now.get(key)!r} (was {was.get(key)!r})" for key in changed)
             raise RecordError(
                 f"expected the settings that {self.path} was begun with, got {differences}; choose another folder"
             )
@@ -323,6 +331,12 @@ class RunFolder:
                 file.truncate(len(whole))
                 os.fsync(file.fileno())
         return whole.count(b"\n") - 1
+
+
+def _compared(config: dict[str, Any]) -> dict[str, Any]:
+    """What a run is continued with only if it is the same: all but notes, of which the engine may answer otherwise."""
+    engine = (config.get(NOTES) or {}).get("engine")
+    return {key: value for key, value in config.items() if key != NOTES} | ({"engine": engine} if engine else {})
 
 
 def _few(indices: Sequence[int]) -> str:

@@ -347,6 +347,16 @@ def test_radii_are_stored_to_the_last_bit(tmp_path: Path) -> None:
         ]
 
 
+def test_a_radius_of_minus_zero_is_zero(tmp_path: Path) -> None:
+    """SQLite gives 0.0 back for -0.0: its checksum would be another."""
+    with CertificateMemory.open(tmp_path / "memory.db", norm=2) as memory:
+        memory.settle(at(0.0), certificate(label=1, radius=0.5))
+        answer = memory.settle(at(0.1), certificate(label=2, radius=-0.0))
+        assert (answer.label, memory.lookup(at(0.1))) == (1, answer)
+    with CertificateMemory.existing(tmp_path / "memory.db") as memory:
+        assert [entry.answer.label for entry in memory.entries()] == [1, 1]
+
+
 @pytest.fixture
 def racers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Settle], CertificateMemory]]:
     """Makes a memory in whose way another process gets: between its search and its lock of the file."""

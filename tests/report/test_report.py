@@ -27,9 +27,11 @@ from sigmax.report.grouping import (
     search_name,
     sections,
     upper_bound,
+    with_distinct_names,
 )
+from sigmax.report.metrics import compare_tables
 from sigmax.report.report import compose_report, write_report
-from sigmax.report.results import accuracy_table, best_table, overview_table, scope, settings_table
+from sigmax.report.results import accuracy_table, best_table, chosen_table, overview_table, scope, settings_table
 from sigmax.report.tables import ResultTable, to_csv, to_latex, to_markdown
 
 COHEN = "cifar10-resnet110-cohen-0.50"
@@ -354,6 +356,62 @@ def test_captions_of_comparisons_speak_of_both_sides(runs: list[Run]) -> None:
     tables = {table.name: table for table in compose_report(runs).tables}
     assert "settled certificates; baselines: " in tables["comparison"].caption
     assert "point certificates" in tables["gain"].caption
+    assert "not corrected for the number of tests" in tables["gain"].caption
+    assert "taken to be of one" not in tables["gain"].caption
+
+
+def test_logs_that_are_compared_are_said_to_be_taken_for_logs_of_one_network(tmp_path: Path) -> None:
+    for name, sigmas in (("one", (0.25, 0.25)), ("own", (0.2, 0.3))):
+        rows = [f"{i}\t1\t1\t0.{5 + i}\t{sigma}" for i, sigma in enumerate(sigmas)]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["idx\tlabel\tpredict\tradius\tsigma", *rows, ""]))
+    tables = {t.name: t for t in compose_report([read_run(tmp_path / f"{n}.tsv") for n in ("one", "own")]).tables}
+    for name in ("comparison", "gain"):
+        assert "logs that do not say their network are taken to be of one" in tables[name].caption
+
+
+def test_the_mean_gain_has_an_interval_of_its_own(tmp_path: Path) -> None:
+    """Many small losses and a few large gains: the sign test and the mean say different things."""
+    one = make_run(tmp_path / "one", [0.5] * 40, search=fixed(0.25))
+    own = make_run(tmp_path / "own", [0.49] * 30 + [1.5] * 10, search=ascent(0.25, 10), sigmas=[0.3] * 40)
+    found = compare_tables(own.table, one.table)
+    gains = np.array([-0.01] * 30 + [1.0] * 10)
+    draw = np.random.default_rng(1)
+    means = draw.choice(gains, size=(20_000, 40)).mean(axis=1)
+    assert found.mean_gain == pytest.approx(gains.mean())
+    assert found.mean_gain_low == pytest.approx(np.quantile(means, 0.025), abs=0.0253)  # one input
+    assert found.mean_gain_high == pytest.approx(np.quantile(means, 0.975), abs=0.0253)
+    assert found.mean_gain_low > 0
+    assert (found.gained, found.lost) == (10, 30)
+    comparison = next(table for table in compose_report([one, own]).tables if table.name == "comparison")
+    assert comparison.rows[0][6].startswith("+0.242 [+0.")
+
+
+def test_a_run_that_the_named_baseline_does_not_fit_is_in_no_pair(runs: list[Run], tmp_path: Path) -> None:
+    other = make_run(tmp_path / "other", [0.5] * 4, search=fixed(0.25), norm=1)
+    assert pairs([*runs, other], named=other) == []
+    assert len(pairs([*runs, other])) == 2
+
+
+def test_a_run_that_certifies_nothing_at_a_radius_is_not_called_its_best(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / str(s), [0.1 + s], search=fixed(s)) for s in (0.25, 0.5)]
+    rows = chosen_table(sections(runs)[0], [0.0, 0.5, 2.0]).rows
+    assert rows == (("fixed sigma", "0.25", "0"), ("fixed sigma", "0.5", "0.5, ACR"))
+
+
+def test_a_search_of_one_s_own_may_call_its_settings_as_it_likes(tmp_path: Path) -> None:
+    odd = {"kind": "MySearch", "initial": 0.25, "bounds": "wide", "steps": "many", "samples": "some", "upper": None}
+    runs = [make_run(tmp_path / "own", [0.5, 0.6], search=odd, sigmas=[0.2, 0.3])]
+    write_report(runs, tmp_path / "report")
+    assert "MySearch: bounds wide, samples some, steps many" in (tmp_path / "report" / "report.md").read_text()
+
+
+def test_names_that_only_look_like_the_paper_s_have_lines_of_their_own(tmp_path: Path) -> None:
+    names = ("resnet", "resnet-ds-a", "resnet-ds-b", "cohen", "cohen-ds")
+    runs = [make_run(tmp_path / name, [0.5], search=fixed(0.25), method=name) for name in names]
+    lines = draw_accuracy(sections(runs)[0]).axes[0].get_lines()
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(names)
+    colour = {line.get_label(): line.get_color() for line in lines}
+    assert colour["cohen"] == colour["cohen-ds"]
 
 
 def test_tables_in_every_format_survive_awkward_cells() -> None:
@@ -361,17 +419,23 @@ def test_tables_in_every_format_survive_awkward_cells() -> None:
         name="odd",
         caption="50 % of a_b & {c} at sigma0, sigma* and l2, n = 5",
         header=("run", "p"),
-        rows=(("a|b_c*", "<0.001"), ("l2-sigma-l1", "0.1"), ("x & y", "-0.5 (<0.001)"), ("#1 ~ ^ \\", "-")),
+        rows=(
+            *(("a|b_c*", "<0.001"), ("l2-sigma-l1", "0.1"), ("x & y", "-0.5 (<0.001)"), ("#1 ~ ^ \\", "-")),
+            *(("[5pt] a", "0.1 [0.0, 0.2]"), ("_b_ <i>\n[c](d)", "1")),
+        ),
         best=frozenset({(2, 1)}),
     )
-    check_latex(to_latex(table), rows=4)
+    check_latex(to_latex(table), rows=6)
+    assert "    {}[5pt] a & 0.1 [0.0, 0.2]" in to_latex(table)  # else an option of the rule or line above
+    assert "| [5pt] a | 0.1 [0.0, 0.2] |" in to_markdown(table)
+    assert r"| \_b\_ \<i> [c\](d) | 1 |" in to_markdown(table)
     latex = to_latex(table)
     assert r"50 \% of a\_b \& \{c\} at $\sigma_0$, $\sigma^*$ and $\ell_2$, $n$ = 5" in latex
     assert "    l2-sigma-l1 & 0.1" in latex  # a name stays as it is
     assert r"\textbf{$-$0.5 ($<$0.001)}" in latex
     assert r"a\|b_c\* | <0.001 |" in to_markdown(table)
     assert "**-0.5 (<0.001)**" in to_markdown(table)
-    assert list(csv.reader(to_csv(table).splitlines())) == [list(table.header), *map(list, table.rows)]
+    assert list(csv.reader(to_csv(table).splitlines(keepends=True))) == [list(table.header), *map(list, table.rows)]
     exact = ResultTable(name="t", caption="", header=("a",), rows=(("0.333",),), records=({"a": 1 / 3, "b": None},))
     assert to_csv(exact) == f"a,b\n{1 / 3!r},\n"
 
@@ -439,6 +503,8 @@ def test_the_best_of_two_networks_engines_or_samplings_is_neither(tmp_path: Path
     ]
     engines.append(make_run(tmp_path / "more", [0.5], search=fixed(0.5), model="c.pt", engine="integers"))
     assert methods(*engines) == ["fixed sigma, torch", "fixed sigma, integers"]
+    (section,) = sections(engines[::2])
+    assert list(section.methods) == ["fixed sigma, torch", "fixed sigma, integers"]  # also at different sigma0
     column = settings_table(engines).header.index("engine")
     assert [row[column] for row in settings_table(engines).rows] == ["torch", "integers", "integers"]
 
@@ -501,6 +567,8 @@ def test_names_that_files_cannot_tell_apart_are_numbered(tmp_path: Path) -> None
         )
     ]
     assert [run.name for run in compose_report(runs).runs] == ["a/b", "a b (2)"]
+    taken = [replace(run, table=replace(run.table, name=name)) for run in runs for name in ("a", "a (2)")]
+    assert [run.name for run in with_distinct_names(taken)] == ["a", "a (2)", "a (3)", "a (2) (2)"]
 
 
 def test_of_inputs_that_are_all_alike_no_interval_is_printed(tmp_path: Path) -> None:

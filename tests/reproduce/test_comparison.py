@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,7 @@ def record(name: str, norm: int, search: SigmaSearch, budget: Budget) -> Run:
         samples=np.full(200, 400),
         norm=norm,
     )
-    return Run(table=table, config={"search": search.settings(), "n": budget.n, "alpha": budget.alpha})
+    return Run(table=table, config={"search": search.settings(), **asdict(budget)})
 
 
 def compare(experiment: Experiment, only: Sequence[str] | None = None) -> tuple[dict[str, ResultTable], dict[str, Run]]:
@@ -97,11 +98,11 @@ def test_the_best_of_ours_and_of_the_paper(experiment: Experiment) -> None:
     best = found["paper-best-l2"]
     ours = [records[f"cohen-{sigma}-ascent-paper-k{k}"] for sigma in ("0.12", "0.25", "0.50") for k in (100, 900)]
     expected = {r: max(accuracy(run, r) for run in ours) for r in RADII}
-    assert numbers(best, "cohen-ds", "ours", "Algorithm 1") == pytest.approx(expected, abs=0.0501)
+    assert numbers(best, "cohen-ds", "ours", "Algorithm 1, K = 100, 900") == pytest.approx(expected, abs=0.0501)
     of_paper = published("best.tsv", data="cifar10", norm="l2", method="cohen-ds2")
     assert numbers(best, "cohen-ds2", "paper", "Algorithm 1") == pytest.approx(of_paper, abs=0.0501)
     acr = max(float(np.mean(run.table.radius * run.table.is_correct)) for run in ours)
-    (row,) = [row for row in best.rows if row[:3] == ("cohen-ds", "ours", "Algorithm 1")]
+    (row,) = [row for row in best.rows if row[:3] == ("cohen-ds", "ours", "Algorithm 1, K = 100, 900")]
     assert float(row[-1]) == pytest.approx(acr, abs=5.01e-4)
     for i, j in best.best:
         column = [float(row[j]) for row in best.rows if row[1] == "ours"]
@@ -130,20 +131,40 @@ def test_the_gain_of_ours_and_of_the_paper(experiment: Experiment) -> None:
     assert shown == pytest.approx({r: max(curve[r] for curve in at) - base[r] for r in RADII}, abs=0.0501)
 
 
+def test_the_best_of_more_steps_is_not_compared_with_the_best_of_fewer(experiment: Experiment) -> None:
+    """Beside ours at K = 100 and 900 stands the paper's best of these two, whatever it has at other K."""
+    found, records = compare(experiment)
+    for level, sigmas in (("best", ("0.12", "0.25", "0.50")), ("0.12", ("0.12",))):
+        alike = {"data": "cifar10", "method": "cohen-ds"}
+        at = [published("per_sigma.tsv", **alike, sigma=s, steps=k) for s in sigmas for k in ("100", "900")]
+        fixed = [published("per_sigma.tsv", data="cifar10", method="cohen", sigma=s) for s in sigmas]
+        expected = {r: max(curve[r] for curve in at) - max(curve[r] for curve in fixed) for r in RADII}
+        head = ("cohen-ds over cohen", level, "paper", "Algorithm 1, K = 100, 900")
+        assert numbers(found["paper-gain-l2"], *head) == pytest.approx(expected, abs=0.0501)
+        own = [records[f"cohen-{s}-ascent-paper-k{k}"] for s in sigmas for k in (100, 900)]
+        one = [records[f"cohen-{s}-fixed"] for s in sigmas]
+        gained = {r: max(accuracy(run, r) for run in own) - max(accuracy(run, r) for run in one) for r in RADII}
+        assert numbers(found["paper-gain-l2"], *head[:2], "ours", head[3]) == pytest.approx(gained, abs=0.0501)
+    some = [run.name for run in experiment.certifications if not run.name.endswith("k900")]
+    heads = [row[:4] for row in compare(experiment, some)[0]["paper-gain-l2"].rows]
+    assert ("cohen-ds over cohen", "0.12", "paper", "Algorithm 1, K = 100") in heads
+
+
 def test_the_best_of_more_sigmas_is_not_compared_with_the_best_of_fewer(tmp_path: Path) -> None:
     whole = load_experiment(str(write_experiment(tmp_path, at_all_sigmas(EXPERIMENT))))
     found, _ = compare(whole)
     heads = [row[:4] for row in found["paper-gain-l2"].rows]
     assert ("cohen-ds over cohen", "best", "ours", "halving") in heads
-    assert ("cohen-ds2 over cohen", "0.25", "ours", "Algorithm 1") in heads
+    assert ("cohen-ds2 over cohen", "0.25", "ours", "Algorithm 1, K = 2, 4") in heads
+    assert ("cohen-ds2 over cohen", "0.25", "paper", "Algorithm 1, K = 2, 4") not in heads  # it has none of these
     assert not [head for head in heads if head[:2] == ("cohen-ds2 over cohen", "best")]
     levels = {row[:3]: row[3] for row in found["paper-best-l2"].rows}
     assert levels["cohen-ds", "ours", "halving"] == levels["cohen-ds", "paper", "Algorithm 1"] == "0.12, 0.25, 0.50"
-    assert levels["cohen-ds2", "ours", "Algorithm 1"] == "0.25"
+    assert levels["cohen-ds2", "ours", "Algorithm 1, K = 2, 4"] == "0.25"
     some = [run.name for run in whole.certifications if run.name != "cohen-0.12-halving"]
     heads = [row[:4] for row in compare(whole, some)[0]["paper-gain-l2"].rows]
     assert ("cohen-ds over cohen", "best", "ours", "halving") not in heads
-    assert ("cohen-ds over cohen", "best", "ours", "Algorithm 1") in heads
+    assert ("cohen-ds over cohen", "best", "ours", "Algorithm 1, K = 2, 4") in heads
     # Ours at some of the paper's sigmas are set beside the paper's at each of these, not beside its best of all.
     few = [run.name for run in whole.certifications if "0.50" not in run.name]
     heads = [row[:4] for row in compare(whole, few)[0]["paper-gain-l2"].rows]
@@ -176,7 +197,7 @@ def test_runs_that_were_sampled_otherwise_are_not_subtracted(tmp_path: Path) -> 
     found, _ = compare(load_experiment(str(write_experiment(tmp_path, text))))
     heads = [row[:4] for row in found["paper-gain-l2"].rows]
     assert not [head for head in heads if "halving" in head[3]]
-    assert [head for head in heads if head[2:] == ("ours", "Algorithm 1, n = 400, alpha = 0.001")]
+    assert [head for head in heads if head[2:] == ("ours", "Algorithm 1, n = 400, alpha = 0.001, K = 2, 4")]
     ways = [row[2] for row in found["paper-best-l2"].rows if row[1] == "ours"]
     assert "halving, n = 4,000, alpha = 0.2" in ways
     assert "n = 400, alpha = 0.001 or n = 4,000, alpha = 0.2" in found["paper-best-l2"].caption
@@ -186,6 +207,18 @@ def test_times_stand_beside_the_paper_s(experiment: Experiment) -> None:
     rows = compare(experiment)[0]["paper-runtime"].rows
     assert ("halving", "ours", "0.00") in rows
     assert rows[-2:] == (("fixed", "paper", "1.6"), ("Algorithm 1, K = 900", "paper", "1.8"))
+
+
+def test_settings_and_times_are_those_of_the_records(experiment: Experiment) -> None:
+    chosen = [run for run in experiment.certifications if run.name in ("cohen-0.12-fixed", "cohen-0.25-fixed")]
+    done = [(run, record(run.name, 2, run.search, run.budget)) for run in chosen]
+    for (_, made), engine in zip(done, ("one", "other"), strict=True):
+        made.config.update(n0=7, alpha=0.05, notes={"engine": engine})
+    tables = {table.name: table for table in compare_with_paper(experiment, done)}
+    said = {row[0]: row[1] for row in tables["paper-settings"].rows}
+    assert (said["n0"], said["alpha"], said["run by"]) == ("7", "0.05", "one, other")
+    assert [row[0] for row in tables["paper-runtime"].rows if row[1] == "ours"] == ["fixed, one", "fixed, other"]
+    assert [row[2] for row in tables["paper-best-l2"].rows if row[1] == "ours"] == ["one", "other"]
 
 
 def test_runs_of_the_appendix_stand_beside_their_own(experiment: Experiment) -> None:
@@ -223,6 +256,7 @@ def test_both_settings_are_said(experiment: Experiment) -> None:
     assert said["epochs of training"][0] == "cohen 6, cohen-ds2 2, yang 40"
     assert said["epochs of training"][1].startswith("200")
     assert said["n"] == ("400", "100,000")
+    assert said["run by"] == ("not recorded", "not said")
     for table in found.values():
         assert table.name in ("paper-settings", "paper-runtime") or "n = 400" in table.caption
         assert table.name == "paper-settings" or "n = 100,000" in table.caption

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sigmax.cli.reproduce import _work
+from sigmax.engine.local import Tracker
 from sigmax.errors import RecordError
 from sigmax.reproduce import Machine, Reproduction, Step, load_experiment
 from sigmax.reproduce.run import TimeIsUpError, until
@@ -40,6 +42,23 @@ def test_a_training_goes_on_where_its_time_was_up(tmp_path: Path) -> None:
             assert first(work).is_done
     one, other = (tmp_path / out / "networks" / "cohen-0.25" / "model.safetensors" for out in ("stopped", "whole"))
     assert one.read_bytes() == other.read_bytes()
+
+
+def test_what_was_done_when_its_time_was_up_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work_on = Reproduction.work
+
+    def work_late(work: Reproduction, step: Step, track: Tracker) -> None:
+        work_on(work, step, track)
+        raise TimeIsUpError  # with the last thing that was left to do
+
+    experiment = load_experiment(str(write_experiment(tmp_path)))
+    with Reproduction(experiment, tmp_path / "run", machine=Machine(device="cpu")) as work:
+        work.work(work.plan("cohen-0.25-fixed")[0], until(time.monotonic() + 600, silent))
+    monkeypatch.setattr(Reproduction, "work", work_late)
+    with Reproduction(experiment, tmp_path / "run", machine=Machine(device="cpu")) as work:
+        fixed, halving = work.plan("cohen-0.25-fixed"), work.plan("cohen-0.25-halving")
+        assert not _work(work, [*fixed, halving[-1]], time.monotonic() + 600)  # more is left
+        assert _work(work, [fixed[0], halving[-1]], time.monotonic() + 600)
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:

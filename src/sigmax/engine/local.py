@@ -1,6 +1,7 @@
 """Certification of a data set in this process: from a source into a run folder, through the memory."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
@@ -12,7 +13,7 @@ import torch
 
 from sigmax.budget import Budget
 from sigmax.data import ImageSource
-from sigmax.errors import RecordError
+from sigmax.errors import InvalidInputError, RecordError
 from sigmax.memory import CertificateMemory, Ledger
 from sigmax.models import BaseClassifier
 from sigmax.probe import fastest_batch
@@ -83,6 +84,9 @@ def certify_source(
         "memory": str(memory) if memory else None,
         NOTES: notes or {},
     }
+    again = [index for index, times in Counter(indices).items() if times > 1 or not 0 <= index < len(source)]
+    if again:
+        raise InvalidInputError(f"expected each index once, from 0 to {len(source) - 1}, got {again[0]}")
     has_own_memory = memory is None and smoothed.search.is_per_input
     with ExitStack() as stack:
         # A memory that is refused must not leave a run folder behind, so it comes first.

@@ -43,6 +43,8 @@ Input = Tensor | NDArray[np.floating]
 class CertificateMemory:
     """All answers given so far, as balls with labels; entries with different labels never share a point.
 
+    Threads and processes may share one; a signal handler must not call it in the middle of another call.
+
     Args:
         norm: The norm of the balls, 1 or 2: that of the certificates it settles.
         fingerprint: What it belongs to, usually `SmoothedClassifier.fingerprint`.

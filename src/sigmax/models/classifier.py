@@ -47,6 +47,8 @@ class BaseClassifier:
         self.outputs = outputs
         self._identity = identity
         self._takes_channels_last = True  # until it refuses them
+        # What forward passes add later, as maps kept to be looked at, is no setting.
+        self._settings = frozenset(_attributes(model)) if isinstance(model, nn.Module) else frozenset()
         self.check_fixed()
 
     @property
@@ -135,13 +137,15 @@ class BaseClassifier:
         """A digest of structure, numbers and kind of output, as they are now.
 
         Equal for copies of a model; different where a parameter, a buffer, a setting or a layer differs: numbers,
-        text, tensors and arrays in attributes, also inside lists and dicts. What computes something else with the
-        same of these, as other code does, is told apart only by `identity`.
+        text, tensors and arrays in the attributes that it came with, also inside lists and dicts. What computes
+        something else with the same of these, as other code does, is told apart only by `identity`.
         """
         digest = hashlib.sha256(f"{self.outputs} {self.num_classes} {self._identity or ''}".encode())
         if isinstance(self.model, nn.Module):
             digest.update(repr(self.model).encode())
-            for name, value in sorted(_state(self.model).items()):
+            state: dict[str, object] = {**self.model.state_dict(), **dict(self.model.named_buffers())}
+            state |= {name: value for name, value in _attributes(self.model).items() if name in self._settings}
+            for name, value in sorted(state.items()):
                 if isinstance(value, Tensor):
                     array = value.detach().cpu().contiguous()
                     digest.update(f"{name} {array.dtype} {tuple(array.shape)}".encode())
@@ -158,12 +162,12 @@ class BaseClassifier:
         return digest.hexdigest()
 
 
-def _state(model: nn.Module) -> dict[str, object]:
-    """All tensors and plain values that a module computes with, also those that its state dict leaves out.
+def _attributes(model: nn.Module) -> dict[str, object]:
+    """All tensors and plain values of a module that its state dict leaves out.
 
     The normalisation layer of Cohen et al., for one, keeps its means in a plain attribute.
     """
-    state: dict[str, object] = {**model.state_dict(), **dict(model.named_buffers())}
+    state: dict[str, object] = {}
     for path, module in model.named_modules():
         for name, value in vars(module).items():
             if name not in _MARKS:

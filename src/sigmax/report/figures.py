@@ -282,17 +282,17 @@ def _radius_grid(tables: Sequence[CertificateTable]) -> NDArray[np.float64]:
 
 def _family_styles(families: Sequence[str]) -> dict[str, _Look]:
     """A colour for each way of training, and a line for what is made of it: one sigma, DS, DS^2."""
+    lines = dict(zip(("", "-ds", "-ds2", "-ds2-fixed"), LINES, strict=False))
     parts = {}
     for family in families:
         name, _, more = family.partition(", ")  # its network or sampling, where that tells it from others
-        base, ds, kind = name.partition("-ds")
-        parts[family] = (base, more), ds + kind
+        made = next((ending for ending in lines if ending and name.endswith(ending)), "")
+        parts[family] = (name.removesuffix(made), more), made
     colours = dict(zip(dict.fromkeys(way for way, _ in parts.values()), cycle(COLOURS), strict=False))
     if len(colours) == len(families):  # nothing to tell apart by lines: they help the colours
         ways = zip(families, colours.values(), cycle(LINES), strict=False)
         return {family: {"color": colour, "ls": line} for family, colour, line in ways}
-    lines = dict(zip(("", "-ds", "-ds2", "-ds2-fixed"), LINES, strict=False))
-    return {family: {"color": colours[way], "ls": lines.get(made, "-")} for family, (way, made) in parts.items()}
+    return {family: {"color": colours[way], "ls": lines[made]} for family, (way, made) in parts.items()}
 
 
 def _draw_families(axes: Axes, grid: NDArray[np.float64], runs: Sequence[Run], looks: Mapping[str, _Look]) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, count
 from math import inf
 from pathlib import Path
 from typing import Any, TypeVar, final
@@ -22,6 +23,7 @@ FIXED, PER_INPUT = "fixed sigma", "per-input sigma"
 ALGORITHM_1 = "Algorithm 1"
 UNKNOWN = "-"  # the record does not say
 _DRAWN = ("AscentSearch", "GridSearch")  # searches with a number of draws
+_BOUNDED = ("AscentSearch", "HalvingSearch")  # searches that take limits of sigma
 _SEARCHES = {"FixedSigma": "", "HalvingSearch": "halving", "GridSearch": "grid"}
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -56,12 +58,13 @@ def _named(run: Run, name: str) -> Run:
 
 def with_distinct_names(runs: Sequence[Run]) -> list[Run]:
     """The runs, those of a name that came before with a number; of names, too, that files could not tell apart."""
-    seen: dict[str, int] = {}
+    taken: set[str] = set()
     named = []
     for run in runs:
-        key = slug(run.name)
-        seen[key] = seen.get(key, 0) + 1
-        named.append(run if seen[key] == 1 else _named(run, f"{run.name} ({seen[key]})"))
+        names = chain([run.name], (f"{run.name} ({number})" for number in count(2)))
+        name = next(name for name in names if slug(name) not in taken)
+        taken.add(slug(name))
+        named.append(run if name == run.name else _named(run, name))
     return named
 
 
@@ -96,7 +99,7 @@ def search_name(run: Run) -> str:
             name = "bounded ascent, class free" if is_free else "bounded ascent"
     else:
         name = _SEARCHES.get(kind, kind)
-    if search.get("bounds") is not None and upper_bound(run) is not None:
+    if kind in _BOUNDED and search.get("bounds") and upper_bound(run) is not None:
         low, high = (float(bound) / float(search["initial"]) for bound in search["bounds"])
         name += f" within {low:g} to {high:g} sigma0"
     return with_draws(name, int(search["samples"]) if kind in _DRAWN and "samples" in search else 1)
@@ -163,7 +166,7 @@ def upper_bound(run: Run) -> float | None:
     search = search_of(run)
     if search.get("kind") == "GridSearch":
         return float(search["upper"])
-    if "bounds" not in search:
+    if search.get("kind") not in _BOUNDED or "bounds" not in search:
         return None
     upper = 2 * float(search["initial"]) if search["bounds"] is None else float(search["bounds"][1])
     return upper if upper < inf else None
@@ -194,15 +197,15 @@ class Section:
     def ways(self) -> dict[str, str]:
         """What of network, engine, sampling and search must be said of each run, by its name; mostly nothing.
 
-        That of which one method has several at one sigma0 (of samplings, anywhere): the best of both would be neither.
+        That of which one method has several at one sigma0 (of engines and samplings, anywhere): the best of both would
+        be neither.
         """
 
         def place(run: Run) -> Hashable:
             return method_of(run), initial_sigma(run)
 
-        told = [what for what in (_network_of, engine_of, _draws_of, _details_of) if _varied(self.runs, what, at=place)]
-        if len({describe_sampling(run) for run in self.runs}) > 1:
-            told.append(describe_sampling)
+        told = [what for what in (_network_of, _draws_of, _details_of) if _varied(self.runs, what, at=place)]
+        told += [what for what in (engine_of, describe_sampling) if len(set(map(what, self.runs)) - {""}) > 1]
         return {run.name: ", ".join(filter(None, (what(run) for what in told))) for run in self.runs}
 
     @property
@@ -293,8 +296,8 @@ def pairs(runs: Sequence[Run], *, named: Run | None = None) -> list[Pair]:
         baselines = [other for other in others if _is_baseline(other, run) and _is_comparable(run, other)]
         logs = [other for other in others if not (run.config or other.config) and not is_per_input(other)]
         logs = [log for log in logs if _is_comparable(run, log)]
-        if named is not None and _is_comparable(run, named):
-            baselines = [named]
+        if named is not None:
+            baselines = [named] if _is_comparable(run, named) else []
         elif len(logs) == 1:
             baselines = logs
         if baselines and (is_per_input(run) or baselines[0] is named):
@@ -351,7 +354,7 @@ def telling_runs(runs: Sequence[Run]) -> list[Run]:
 
 def by_steps(runs: Sequence[Run]) -> list[list[Run]]:
     """Runs that differ in the steps K of their search only, each series by K."""
-    stepped = [run for run in runs if "steps" in search_of(run)]
+    stepped = [run for run in runs if search_of(run).get("kind") == "AscentSearch" and "steps" in search_of(run)]
     series = group_by(stepped, _all_but_steps).values()
     ordered = [sorted(group, key=steps_of) for group in series]
     return [group for group in ordered if steps_of(group[0]) < steps_of(group[-1])]

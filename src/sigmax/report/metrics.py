@@ -78,8 +78,14 @@ def acr_interval(
 ) -> tuple[float, float]:
     """Interval for ACR by the bootstrap over inputs: quantiles of ACR among inputs drawn with replacement."""
     _check_inputs(table)
-    radii, draw = counted_radii(table), np.random.default_rng(seed)
-    means = [radii[draw.integers(len(radii), size=len(radii))].mean() for _ in range(resamples)]
+    return _bootstrap(counted_radii(table), confidence=confidence, resamples=resamples, seed=seed)
+
+
+def _bootstrap(
+    values: NDArray[np.float64], *, confidence: float = CONFIDENCE, resamples: int = 2000, seed: int = 0
+) -> tuple[float, float]:
+    draw = np.random.default_rng(seed)
+    means = [values[draw.integers(len(values), size=len(values))].mean() for _ in range(resamples)]
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
 
@@ -127,6 +133,8 @@ class Comparison:
     lost: int
     equal: int
     mean_gain: float  # over all inputs: the difference of the two ACRs
+    mean_gain_low: float  # its interval by the bootstrap over inputs
+    mean_gain_high: float
     p_value: float  # exact sign test of "a gain is as likely as a loss"
     at: tuple[RadiusComparison, ...]
 
@@ -153,13 +161,15 @@ def common_inputs(table: CertificateTable, baseline: CertificateTable) -> tuple[
 def compare_tables(table: CertificateTable, baseline: CertificateTable, radii: Sequence[float] = ()) -> Comparison:
     """How a table fares against a baseline, input by input, with exact tests.
 
-    The sign test looks at which inputs have a larger radius and which a smaller one; McNemar's test, at each
-    of `radii`, at which are certified there by one of the two only. Under the null hypothesis either side of
-    each such input is as likely as the other.
+    The sign test looks at which inputs have a larger radius and which a smaller one, whatever by how much: it and the
+    mean gain, which has an interval of its own, may point to different sides. McNemar's test looks, at each of
+    `radii`, at which are certified there by one of the two only. Under the null hypothesis either side of each such
+    input is as likely as the other.
     """
     ours, theirs = common_inputs(table, baseline)
     gain = counted_radii(ours) - counted_radii(theirs)
     gained, lost = int((gain > 0).sum()), int((gain < 0).sum())
+    low, high = _bootstrap(gain)
     return Comparison(
         inputs=len(ours),
         left_out=len(table) + len(baseline) - 2 * len(ours),
@@ -167,6 +177,8 @@ def compare_tables(table: CertificateTable, baseline: CertificateTable, radii: S
         lost=lost,
         equal=len(ours) - gained - lost,
         mean_gain=float(gain.mean()),
+        mean_gain_low=low,
+        mean_gain_high=high,
         p_value=_sign_test(gained, lost),
         at=tuple(_compare_at(ours, theirs, radius) for radius in radii),
     )

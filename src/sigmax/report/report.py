@@ -256,7 +256,8 @@ def _figures(
         ResultFigure(
             name=section.file("accuracy"),
             caption="Certified accuracy by radius, for each search: of each method the best of its runs at each radius "
-            f"(K and, in the last panel, sigma0 are chosen on the same inputs): {said}.",
+            "(K and, in the last panel, sigma0 among those that the method has are chosen on the same inputs; the "
+            f"best of more is larger by itself): {said}.",
             figure=draw_accuracy(section),
         )
     ]

@@ -135,7 +135,8 @@ def chosen_table(section: Section, radii: Sequence[float]) -> ResultTable:
         found = envelope([run.table for run in runs], radii)
         by_acr = max(runs, key=run_acr)
         for place, run in enumerate(runs):
-            at = [f"{radius:g}" for radius, best in zip(radii, found.best, strict=True) if best == place]
+            columns = zip(radii, found.best, found.accuracy, strict=True)
+            at = [f"{radius:g}" for radius, best, accuracy in columns if best == place and accuracy > 0]
             if at or run is by_acr:
                 rows.append((method, run.name, ", ".join([*at, *(["ACR"] if run is by_acr else [])])))
     return ResultTable(
@@ -154,14 +155,16 @@ def comparison_table(section: Section, pairs: Sequence[Pair]) -> ResultTable:
     return ResultTable(
         name=section.file("comparison"),
         caption="Radius of each input against the same input in the baseline, wrong answers counting as 0: "
-        f"{scope_of_pairs(pairs)}. p is of the exact sign test, two-sided."
+        f"{scope_of_pairs(pairs)}. In brackets {_PERCENT} intervals of the mean gain by the bootstrap over inputs; p "
+        "is of the exact sign test, two-sided, which asks how many gained, not by how much."
         + (f" Inputs that only one run of a pair has are left out ({left_out:,})." if left_out else ""),
         header=("run", "baseline", "inputs", "gained", "lost", "equal", "mean gain", "p"),
         rows=tuple(
             (
                 *(pair.run.name, pair.baseline.name),
                 *(f"{count:,}" for count in (c.inputs, c.gained, c.lost, c.equal)),
-                *(format_signed(c.mean_gain), format_p(c.p_value)),
+                f"{format_signed(c.mean_gain)} [{format_signed(c.mean_gain_low)}, {format_signed(c.mean_gain_high)}]",
+                format_p(c.p_value),
             )
             for pair, c in zip(pairs, found, strict=True)
         ),
@@ -178,7 +181,8 @@ def gain_table(section: Section, pairs: Sequence[Pair], radii: Sequence[float]) 
     return ResultTable(
         name=section.file("gain"),
         caption=f"Certified accuracy gained over the baseline at each l{_norm(section)} radius, with p of the exact "
-        f"McNemar test, two-sided, in brackets: {scope_of_pairs(pairs)}.",
+        "McNemar test in brackets, two-sided and not corrected for the number of tests: "
+        f"{scope_of_pairs(pairs)}.",
         header=("run", "baseline", *(f"{radius:g}" for radius in radii)),
         rows=tuple(
             (
@@ -281,7 +285,13 @@ def scope(runs: Sequence[Run]) -> str:
 def scope_of_pairs(pairs: Sequence[Pair]) -> str:
     """What the caption of a comparison must say of both sides."""
     runs, baselines = scope([pair.run for pair in pairs]), scope([pair.baseline for pair in pairs])
-    return runs if runs == baselines else f"{runs}; baselines: {baselines}"
+    said = runs if runs == baselines else f"{runs}; baselines: {baselines}"
+    is_said = all(_network(pair.run) and _network(pair.baseline) for pair in pairs)
+    return said if is_said else f"{said}; logs that do not say their network are taken to be of one"
+
+
+def _network(run: Run) -> str | None:
+    return run.config.get("fingerprint") or run.note("model")
 
 
 def format_p(p: float) -> str:

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import final
 
@@ -16,7 +16,7 @@ _SYMBOLS = (
     (re.compile(r"\b([Kn]) = "), r"$\1$ = "),
     (re.compile(r"^-$"), "--"),
     (re.compile(r"(^|[ (])-(?=\d)"), r"\1$-$"),
-    (re.compile("<"), "$<$"),
+    (re.compile("[<>|]"), r"$\g<0>$"),
 )
 _SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
@@ -66,8 +66,8 @@ def to_markdown(table: ResultTable) -> str:
 
 
 def _plain(cell: str) -> str:
-    """A bar would end the cell, and a star begin to stress."""
-    return cell.replace("|", "\\|").replace("*", "\\*")
+    """A bar or the end of a line would end the cell, and others begin a stress, a link or a tag."""
+    return re.sub(r"[|*`]|\](?=\()|<(?=[a-zA-Z/!])|\b_\B|\B_\b", r"\\\g<0>", " ".join(cell.splitlines()))
 
 
 def to_latex(table: ResultTable) -> str:
@@ -87,14 +87,20 @@ def to_latex(table: ResultTable) -> str:
         *([r"  \resizebox{\linewidth}{!}{%"] if is_wide else []),
         rf"  \begin{{tabular}}{{{columns}}}",
         r"    \toprule",
-        "    " + " & ".join(map(_typeset, table.header)) + r" \\",
+        _latex_line(map(_typeset, table.header)),
         r"    \midrule",
-        *("    " + " & ".join(row) + r" \\" for row in rows),
+        *map(_latex_line, rows),
         r"    \bottomrule",
         r"  \end{tabular}" + ("}" if is_wide else ""),
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _latex_line(cells: Iterable[str]) -> str:
+    """A row; where it begins with a bracket or a star, these would be options of the command before it."""
+    text = " & ".join(cells)
+    return f"    {'{}' * text.startswith(('[', '*'))}{text} " + r"\\"
 
 
 def _typeset(text: str) -> str:

@@ -27,6 +27,7 @@ from sigmax.sigma import AscentSearch
 
 Done = Sequence[tuple[Certification, Run]]
 Curve = dict[float, float]  # radius -> percent
+Steps = tuple[int, ...]  # some K
 
 _OURS, _PAPER, _NONE = "ours", "paper", "-"
 _L1 = "; l1: not said"
@@ -41,7 +42,7 @@ class _Paper:
     network: str
     epochs: str
     sigmas: tuple[float, ...]
-    inputs: str  # by the steps in which its percentages come: 0.01 and 0.2
+    inputs: str  # its percentages come in steps of 0.01 and of 0.2
     search: str
     seconds: dict[str, str]  # per input, by search
 
@@ -52,7 +53,7 @@ _PAPERS = {
         network="ResNet-18",
         epochs="200; SmoothAdv-DS^2 fine-tuned, epochs not said",
         sigmas=(0.12, 0.25, 0.50),
-        inputs="10,000",
+        inputs="10,000 (inferred from its percentages)",
         search=f"{ALGORITHM_1}, K = 100 to 1,500",
         seconds={"fixed": "1.6", f"{ALGORITHM_1}, K = 900": "1.8"},
     ),
@@ -61,7 +62,7 @@ _PAPERS = {
         network="ResNet-50",
         epochs="networks of others; Cohen-DS^2: 30 of fine-tuning, SmoothAdv-DS^2: not said",
         sigmas=(0.25, 0.50, 1.00),
-        inputs="500",
+        inputs="500 (inferred from its percentages)",
         search=f"{ALGORITHM_1}, K = 100 to 400",
         seconds={"fixed": "109.5", f"{ALGORITHM_1}, K = 400": "136"},
     ),
@@ -92,21 +93,23 @@ def _settings(experiment: Experiment, done: Done) -> ResultTable:
     paper = _PAPERS[experiment.report.paper]
     networks = list({run.network.name: run.network for run, _ in done}.values())
     trained = {n.family: f"{n.family} {n.recipe.epochs}" for n in networks if n.recipe}
-    existing = {n.model: n.model for n in networks if n.model}
-    budgets = [run.budget for run, _ in done]
+    existing = [n.model for n in networks if n.model]
+    epochs = [*trained.values(), *([f"of others not recorded: {_joined(existing)}"] if existing else [])]
+    configs = [record.config for _, record in done]
     searches = (_search(run, record) for run, record in done if run.search.is_per_input)
     rows = [
         ("data", experiment.data.name.partition(":")[0], paper.data),
         ("images certified", f"{len(done[0][1].table):,}", paper.inputs + _L1),
         ("network", _joined(n.arch for n in networks), paper.network + _L1),
-        ("epochs of training", _joined([*trained.values(), *existing.values()]), paper.epochs + _L1),
+        ("run by", _joined(engine_of(record) or "not recorded" for _, record in done), "not said"),
+        ("epochs of training", _joined(epochs), paper.epochs + _L1),
         ("sigma0 (l2)", _levels(done, 2), _joined(map(level_name, paper.sigmas))),
         ("lambda (l1)", _levels(done, 1), _joined(map(level_name, _LAMBDAS))),
         ("search", _joined(searches, "; ") or _NONE, paper.search + _L1),
-        ("n0", _joined(f"{budget.n0:,}" for budget in budgets), "100"),
+        ("n0", _joined(f"{config['n0']:,}" for config in configs), "100"),
         ("n", _joined(describe_samples(run) for _, run in done), "100,000"),
-        ("alpha", _joined(f"{budget.alpha:g}" for budget in budgets), "0.001"),
-        ("stops early at a loss of", _joined(f"{budget.tolerance:g}" for budget in budgets), "0"),
+        ("alpha", _joined(f"{config['alpha']:g}" for config in configs), "0.001"),
+        ("stops early at a loss of", _joined(f"{config.get('tolerance') or 0:g}" for config in configs), "0"),
     ]
     return ResultTable(
         name="paper-settings",
@@ -118,7 +121,7 @@ def _settings(experiment: Experiment, done: Done) -> ResultTable:
 
 def _search(run: Certification, record: Run) -> str:
     name = search_name(record) or "fixed"
-    return f"{name}, K = {run.search.steps}" if isinstance(run.search, AscentSearch) else name
+    return _with_steps(name, (run.search.steps,) if isinstance(run.search, AscentSearch) else ())
 
 
 def _levels(done: Done, norm: int) -> str:
@@ -136,9 +139,11 @@ def _levels(done: Done, norm: int) -> str:
 def _runtime(experiment: Experiment, done: Done) -> ResultTable:
     """Seconds per input of each search, over the runs whose records say how long they took."""
     times: dict[str, list[float]] = {}
+    is_told = len({engine_of(record) for _, record in done}) > 1
     for run, record in done:
         if has_times(record):
-            times.setdefault(_search(run, record), []).append(float(record.table.seconds.mean()))
+            name = _said(_search(run, record), engine_of(record) if is_told else "")
+            times.setdefault(name, []).append(float(record.table.seconds.mean()))
     ours = [(search, _OURS, format_nearest(fmean(each), 2)) for search, each in times.items()]
     theirs = [(search, _PAPER, seconds) for search, seconds in _PAPERS[experiment.report.paper].seconds.items()]
     return ResultTable(
@@ -178,7 +183,8 @@ class _Sheet:
             for search, way in self._ways(method):
                 chosen = self._chosen(method, search, way)
                 acr = max(average_certified_radius(record.table) for _, record in chosen)
-                head = (method, _OURS, _said(search, way), _joined(map(level_name, sorted(_sigmas(chosen)))))
+                said = _with_steps(_said(search, way), self._steps(method, chosen))
+                head = (method, _OURS, said, _joined(map(level_name, sorted(_sigmas(chosen)))))
                 rows.append((head, self._best_of(chosen), acr))
             if published := self._published(method):
                 head = (
@@ -197,7 +203,8 @@ class _Sheet:
         values = np.array([[curve.get(r, np.nan) for r in radii] for _, curve, _ in rows]).reshape(len(rows), -1)
         return ResultTable(
             name=f"paper-best-l{self.norm}",
-            caption=f"Best certified accuracy over sigma0 and K at each l{self.norm} radius, and ACR. {self.scope} "
+            caption="Best certified accuracy over sigma0 and K (those that are named, else all of the paper's) at each "
+            f"l{self.norm} radius, and ACR. {self.scope} "
             "Our ACR is that of the single run with the largest; the paper does not say how it takes its.",
             header=("method", "whose", "search", "sigma0", *(f"{r:g}" for r in radii), "ACR"),
             rows=cells,
@@ -216,8 +223,8 @@ class _Sheet:
         return ResultTable(
             name=f"paper-gain-l{self.norm}",
             caption=f"Points of certified accuracy gained over one sigma for all, at each l{self.norm} radius; best "
-            "over K, and where it says best, over all sigma0 of the paper, which ours then has too. "
-            f"{self.scope}",
+            "over the K that are named, else over all of the paper's, and where it says best, over all sigma0 of the "
+            f"paper, which ours then has too. {self.scope}",
             header=("gain of", "sigma0", "whose", "search", *(f"{r:g}" for r in radii)),
             rows=tuple((*head, *(_points(curve.get(r)) for r in radii)) for head, curve in rows),
         )
@@ -247,6 +254,7 @@ class _Sheet:
         sigmas = self._paper_sigmas(method) if sigma is None else {sigma}
         head = (f"{method} over {base}", "best" if sigma is None else level_name(sigma))
         rows: list[tuple[tuple[str, ...], Curve]] = []
+        asked: list[Steps] = [()]  # the best of more K is larger by itself, too: beside ours stands that of the same
         for search, way in self._ways(method):
             chosen = self._chosen(method, search, way, sigma)
             alike = {_likeness(run, record, method) for run, record in chosen}
@@ -256,11 +264,22 @@ class _Sheet:
                 if run.method == base and _likeness(run, record, method) in alike and sigma in (None, run.network.sigma)
             ]
             if _sigmas(chosen) == _sigmas(fixed) == sigmas and len(fixed) == len(sigmas):
-                rows.append(((*head, _OURS, _said(search, way)), _minus(self._best_of(chosen), self._best_of(fixed))))
-        theirs, base_of_theirs = self._published_best(method, sigma), self._published_best(base, sigma)
-        if rows and theirs and base_of_theirs:
-            rows.append(((*head, _PAPER, _paper_search(method)), _minus(theirs, base_of_theirs)))
+                steps = self._steps(method, chosen)
+                said = (*head, _OURS, _with_steps(_said(search, way), steps))
+                rows.append((said, _minus(self._best_of(chosen), self._best_of(fixed))))
+                asked.append(steps)
+        base_of_theirs = self._published_best(base, sigma)
+        for steps in dict.fromkeys(asked) if rows else []:
+            theirs = self._published_best(method, sigma, steps)
+            if theirs and base_of_theirs:
+                said = (*head, _PAPER, _with_steps(_paper_search(method), steps))
+                rows.append((said, _minus(theirs, base_of_theirs)))
         return rows
+
+    def _steps(self, method: str, chosen: Done) -> Steps:
+        """The K that these are the best of; none where there is no K, or where they are all that the paper has."""
+        ours = {run.search.steps for run, _ in chosen if isinstance(run.search, AscentSearch)}
+        return () if ours == {c.steps for c in self._of_paper() if c.method == method and c.steps} else (*sorted(ours),)
 
     def _methods(self) -> list[str]:
         return list(dict.fromkeys(str(run.method) for run, _ in self.done))
@@ -298,15 +317,18 @@ class _Sheet:
         """The paper's best of a method, over all its sigmas and K."""
         return next((c for c in self._of_paper() if c.sigma is None and c.method == method), None)
 
-    def _published_best(self, method: str, sigma: float | None) -> Curve | None:
-        if sigma is None:
+    def _published_best(self, method: str, sigma: float | None, steps: Steps = ()) -> Curve | None:
+        """The paper's best of a method, at one sigma or over all, and over all K or over these, if it has them all."""
+        if sigma is None and not steps:
             whole = self._published(method)
             return whole.accuracy if whole else None
-        curves = [c for c in self._of_paper() if (c.method, c.sigma) == (method, sigma)]
+        curves = [c for c in self._of_paper() if c.method == method and c.sigma and sigma in (None, c.sigma)]
         # Where the appendix has two trainings, its main tables have the one with more draws (MACER-DS^2: 8, not 1).
         draws = max((c.samples or 0 for c in curves), default=0)
-        chosen = [c.accuracy for c in curves if (c.samples or 0) == draws]
-        return {r: max(curve[r] for curve in chosen) for r in chosen[0]} if chosen else None
+        chosen = [c for c in curves if (c.samples or 0) == draws and (not steps or c.steps in steps)]
+        if steps and len(chosen) < len(steps) * len({c.sigma for c in curves}):
+            return None
+        return {r: max(c.accuracy[r] for c in chosen) for r in chosen[0].accuracy} if chosen else None
 
     def _counterpart(self, run: Certification) -> PublishedCurve | None:
         if run.search_name not in ("fixed", "ascent-paper"):
@@ -318,6 +340,10 @@ class _Sheet:
 
 def _said(search: str, way: str) -> str:
     return ", ".join(filter(None, [search, way])) or _NONE
+
+
+def _with_steps(search: str, steps: Steps) -> str:
+    return f"{search}, K = {_joined(map(str, steps))}" if steps else search
 
 
 def _likeness(run: Certification, record: Run, method: str) -> tuple[float, str, str]:

@@ -17,6 +17,7 @@ from sigmax.sigma.search import (
     check_positive,
     initial_sigma,
     keep_better,
+    limits_of,
     mean_probabilities,
 )
 
@@ -56,9 +57,7 @@ class AscentSearch(SigmaSearch):
                 "expected steps >= 0, samples >= 1 and pilot >= 0, "
                 f"got steps={self.steps}, samples={self.samples}, pilot={self.pilot}"
             )
-        low, high = self.limits
-        if not low <= self.initial <= high:
-            raise InvalidInputError(f"expected sigma0 inside its bounds, got {self.initial} and [{low}, {high}]")
+        limits_of(self.initial, self.bounds)
         if self.pilot and not self.fixes_class:
             raise InvalidInputError("expected fixes_class=True with a pilot, got False; set pilot=0")
 
@@ -71,7 +70,7 @@ class AscentSearch(SigmaSearch):
     @property
     def limits(self) -> tuple[float, float]:
         """The bounds in force."""
-        return self.bounds or (self.initial / 4, 2 * self.initial)
+        return limits_of(self.initial, self.bounds)
 
     def find(self, task: SearchTask) -> Tensor:
         """Ascend for all inputs, a few at a time, then let the pilot choose between sigma* and sigma0."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from sigmax.errors import InvalidInputError
 from sigmax.sampling import Stage, count_classes
 from sigmax.sigma.curve import ExpectedRadii, fit_probits
-from sigmax.sigma.search import SearchTask, SigmaSearch, check_positive, keep_better
+from sigmax.sigma.search import SearchTask, SigmaSearch, check_positive, keep_better, limits_of
 
 # Places on the curve from one candidate to the next.
 _FINER = 4
@@ -54,15 +54,13 @@ class HalvingSearch(SigmaSearch):
         low, high = self.limits
         if not 0.0 < low < high < float("inf"):
             raise InvalidInputError(f"expected bounds 0 < low < high, got [{low}, {high}]")
-        if not low <= self.initial <= high:
-            raise InvalidInputError(f"expected sigma0 inside its bounds, got {self.initial} and [{low}, {high}]")
         if not self.fixes_class:
             raise InvalidInputError("expected fixes_class=True: without a class to keep to there is nothing to judge")
 
     @property
     def limits(self) -> tuple[float, float]:
         """The bounds in force."""
-        return self.bounds or (self.initial / 4, 2 * self.initial)
+        return limits_of(self.initial, self.bounds)
 
     def find(self, task: SearchTask) -> Tensor:
         """Halve until the rounds are over, then let the pilot choose between sigma* and sigma0."""

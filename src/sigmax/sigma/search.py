@@ -95,6 +95,14 @@ class FixedSigma(SigmaSearch):
         return 0
 
 
+def limits_of(initial: float, bounds: tuple[float, float] | None) -> tuple[float, float]:
+    """The bounds in force, which sigma0 must be inside."""
+    low, high = bounds or (initial / 4, 2 * initial)
+    if not low <= initial <= high:
+        raise InvalidInputError(f"expected sigma0 inside its bounds, got {initial} and [{low}, {high}]")
+    return low, high
+
+
 def initial_sigma(task: SearchTask, initial: float) -> Tensor:
     """sigma0 for each input of the task."""
     return torch.full((len(task.x),), initial, dtype=task.x.dtype, device=task.x.device)

@@ -120,7 +120,7 @@ const charts = report.charts.map((chart, number) => {
     all: report.runs[run].rows,
     counts: chart.counts[i],
     colour: `var(--line-${i % 6})`,
-    dash: DASHES[Math.floor(i / 6) % DASHES.length],
+    dash: DASHES[(i + Math.floor(i / 6)) % DASHES.length],  // neighbours differ by more than hue
   }));
   if (lines.length > 1) {
     const best = chart.radii.map((_, i) => Math.max(...lines.map((line) => line.counts[i])));
@@ -302,7 +302,7 @@ function drawHistogram() {
   plot.root.setAttribute("aria-label", "Histogram of sigma*");
   plot.root.classList.toggle("has-choice", view.sigma !== null);
   const key = run.change && html("div", { class: "key" },
-    html("span", { class: "gained" }, "radius gained over the baseline"), html("span", { class: "rest" }, "not gained"));
+    html("span", { class: "gained" }, "radius gained over the baseline"), html("span", { class: "rest pale" }, "not gained"));
   place.replaceChildren(plot.root, ...(key ? [key] : []));
   if (focused) [...place.querySelectorAll(".bar")].find((bar) => bar.dataset.bin === focused)?.focus();
   part.querySelector("details > div").replaceChildren(table(
@@ -341,12 +341,13 @@ function drawScatter() {
     const d = [...map.values()].map(({ point }) => `M${plot.toX(point[0]).toFixed(1)} ${plot.toY(point[1]).toFixed(1)}h0`);
     plot.root.append(svg("path", { class: `dots ${name}`, d: d.join("") }));
   }
+  const held = view.point ?? scatter.spots?.[scatter.index]?.point;  // the reader's place
   const spots = new Map();
   for (const name of ["unchanged", "lost", "gained"]) for (const [key, { point, rows }] of dots[name]) {
     spots.set(key, { point, rows: [...(spots.get(key)?.rows ?? []), ...rows] });
   }
   scatter.spots = [...spots.values()].sort((a, b) => a.point[0] - b.point[0] || a.point[1] - b.point[1]);
-  scatter.index = view.point ? scatter.spots.findIndex((spot) => String(spot.point) === String(view.point)) : -1;
+  scatter.index = held ? scatter.spots.findIndex((spot) => String(spot.point) === String(held)) : -1;
   scatter.plot = plot;
   scatter.cursor = svg("circle", { r: 7, class: "cursor" });
   plot.root.append(scatter.cursor);
