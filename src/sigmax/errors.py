@@ -41,6 +41,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """What an error of a library says, for a message of ours."""
     return " ".join(str(error).split())[:300] or type(error).__name__

@@ -93,7 +93,7 @@ def _seconds_per_sample(classifier: BaseClassifier, shape: tuple[int, ...], rows
 
 
 def _activation_bytes(classifier: BaseClassifier, shape: tuple[int, ...]) -> int:
-    """What all layers put out for one input: more than is ever kept at once."""
+    """What all layers put out for one input: more than is ever kept at once (of a script, which has no hooks, less)."""
     sizes: list[int] = []
 
     def measure(_module: nn.Module, _inputs: object, output: object) -> None:
@@ -101,7 +101,7 @@ def _activation_bytes(classifier: BaseClassifier, shape: tuple[int, ...]) -> int
             sizes.append(output.numel() * output.element_size())
 
     hooks = []
-    if isinstance(classifier.model, nn.Module):
+    if isinstance(classifier.model, nn.Module) and not isinstance(classifier.model, torch.jit.ScriptModule):
         leaves = [module for module in classifier.model.modules() if not any(module.children())]
         hooks = [module.register_forward_hook(measure) for module in leaves]
     try:

@@ -312,7 +312,9 @@ class RunFolder:
         if self.rows and not resume:
             raise RecordError(f"expected a new folder, got {self.path} with a run in it; add --resume to continue it")
         if changed:
-            differences = ", ".join(f"{key}={now.get(key)!r} (was {was.get(key)!r})" for key in changed)
+            differences = ", ".join(
+                f"{key}={now.get(key)!r} (was {was.get(key)!r}{_MEANING.get(key, '')})" for key in changed
+            )
             raise RecordError(
                 f"expected the settings that {self.path} was begun with, got {differences}; choose another folder"
             )
@@ -331,6 +333,10 @@ class RunFolder:
                 file.truncate(len(whole))
                 os.fsync(file.fileno())
         return whole.count(b"\n") - 1
+
+
+# What digests that differ stand for.
+_MEANING = {"fingerprint": ": another model, backend or noise", "data": ": other images or labels"}
 
 
 def _compared(config: dict[str, Any]) -> dict[str, Any]:

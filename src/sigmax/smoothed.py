@@ -58,6 +58,8 @@ class SmoothedClassifier:
             raise InvalidInputError(f"expected batch_size >= 1, got batch_size={batch_size}")
         self.classifier = BaseClassifier(model, num_classes=num_classes, outputs=outputs, identity=identity)
         self.noise = noise or Gaussian()
+        if not isinstance(sigma, SigmaSearch | float | int):
+            raise InvalidInputError(f"expected a number or a search as sigma, got {sigma!r}")
         self.search = sigma if isinstance(sigma, SigmaSearch) else FixedSigma(float(sigma))
         self.batch_size = batch_size
 

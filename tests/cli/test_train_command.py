@@ -211,3 +211,14 @@ def test_a_preset_that_fine_tunes_needs_a_network(run: Run, tmp_path: Path) -> N
     code, _, log = run(*arguments, "--out", tmp_path / "run")
     assert code == 2
     assert "--from NETWORK" in log
+
+
+def test_a_network_is_never_trained_over(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "own"
+    out.mkdir()
+    kept = digits_model.read_bytes()
+    (out / "model.safetensors").write_bytes(kept)
+    code, _, err = run("train", "digits", "--sigma", 0.5, "--epochs", 1, "--out", out)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "with a network in it; name another by --out" in err
+    assert (out / "model.safetensors").read_bytes() == kept

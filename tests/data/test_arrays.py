@@ -52,6 +52,9 @@ def test_classes_may_have_names(tmp_path: Path) -> None:
         ({"images": BYTES, "labels": [[0], [1], [2]]}, r"integer labels \(n,\), got .* int64 \(3, 1\)"),
         ({"images": np.zeros(3), "labels": [0, 1, 2]}, r"expected images \(n, …\)"),
         ({"images": BYTES.astype(np.int32), "labels": [0, 1, 2]}, "uint8 or floating-point images, got int32"),
+        ({"images": np.array([[0.5], [1.0], [np.nan]]), "labels": [0, 1, 2]}, "NaN or infinity in input 2"),
+        ({"images": np.array([[0.5], [1e300], [0.1]]), "labels": [0, 1, 2]}, "NaN or infinity in input 1"),
+        ({"images": BYTES, "labels": [0, 1, 2**40]}, "labels below 1,048,576, got 1099511627776"),
         ({"images": BYTES[:0], "labels": np.zeros(0, int)}, "at least one image, got none"),
     ],
 )

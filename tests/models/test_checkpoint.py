@@ -171,8 +171,16 @@ def test_a_model_that_is_nowhere_is_told_what_there_is(
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"expected a checkpoint, an ONNX file, a folder with model\.safetensors"):
+    with pytest.raises(ModelError, match=r"expected model\.safetensors in the folder .* is its training finished"):
         load_model(str(tmp_path))
+
+
+def test_what_is_no_checkpoint_is_not_said_in_the_words_of_torch(tmp_path: Path) -> None:
+    """Which advises to load it with `weights_only=False`, that is, to run whatever is in it."""
+    (tmp_path / "image.pt").write_bytes(b"\x89PNG and no checkpoint")
+    with pytest.raises(ModelError, match=r"another kind of file, or cut off$") as caught:
+        load_model(str(tmp_path / "image.pt"))
+    assert "weights_only" not in str(caught.value)
 
 
 FACTORIES = """
@@ -184,6 +192,9 @@ def make():
 
 def number():
     return 5
+
+def leaving():
+    raise SystemExit(0)
 
 def nameless():
     return lambda x: x.flatten(1)[:, :10]
@@ -234,6 +245,7 @@ def test_a_factory_beside_the_command_gives_the_model(spec: str) -> None:
         ("own_module:broken", "AttributeError.*no_such_thing"),
         ("own_module:greedy", "TypeError.*size"),
         ("own_module:number", "int"),
+        ("own_module:leaving", "SystemExit: 0"),
         ("wrong_syntax:make", "SyntaxError"),
     ],
 )

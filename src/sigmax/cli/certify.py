@@ -112,8 +112,8 @@ def certify(
     """
     from sigmax.budget import Budget
     from sigmax.data import load_source
-    from sigmax.engine import certify_source, check_classes, run_notes
-    from sigmax.models.checkpoint import ZOO
+    from sigmax.engine import certify_source, check_data, run_notes
+    from sigmax.models.checkpoint import MODEL_FILE, ZOO
     from sigmax.records import read_run
 
     if skip < 1 or (max_inputs is not None and max_inputs < 1):
@@ -127,10 +127,11 @@ def certify(
     chosen = make_search(loaded, sigma, per_input, search, steps, search_samples, bounds)
     if out is None:
         kind = "per-input" if chosen.is_per_input else "fixed"
-        name = model.removeprefix(ZOO) if model.startswith(ZOO) else Path(model).stem
+        place = Path(model).parent if Path(model).name == MODEL_FILE else Path(model)
+        name = model.removeprefix(ZOO) if model.startswith(ZOO) else place.stem or "model"
         out = Path("runs") / f"{name}-{data.partition(':')[0]}-{kind}"
     known = loaded.num_classes or classes or len(source.class_names)
-    check_classes(source, known, loaded.card)
+    check_data(source, known, loaded.card)
     smoothed = make_smoothed(
         *(loaded, chosen, norm, outputs, batch, backend),
         classes=known if classes is None else classes,

@@ -15,14 +15,15 @@ from rich.table import Table
 if TYPE_CHECKING:
     from sigmax.records import Run
 
-out_console = Console()
-log_console = Console(stderr=True)
+# Names of runs, classes and folders are printed as they are, brackets too.
+out_console = Console(markup=False, emoji=False)
+log_console = Console(stderr=True, markup=False, emoji=False)
 _interrupts: list[int] = []  # those of the command that runs
 
 
 def say(line: str) -> None:
     """Print a line as it is, whatever the width."""
-    out_console.print(line, highlight=False, markup=False, soft_wrap=True)
+    out_console.print(line, highlight=False, soft_wrap=True)
 
 
 def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | None, as_json: bool) -> None:
@@ -55,14 +56,14 @@ def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | No
 
 def print_whole(view: Table) -> None:
     """Print a table that is wrapped by the terminal where it does not fit, never cut: its numbers are the point."""
-    needed = Console(width=1_000).measure(view).maximum
-    Console(width=max(out_console.width, needed)).print(view)
+    needed = Console(width=1_000, markup=False, emoji=False).measure(view).maximum
+    Console(width=max(out_console.width, needed), markup=False, emoji=False).print(view)
 
 
 @contextmanager
 def track(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """A progress bar with the time left, on stderr; nothing where nobody watches."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     with Progress(
         *columns, TimeRemainingColumn(), console=log_console, transient=True, disable=not log_console.is_terminal
     ) as bar:

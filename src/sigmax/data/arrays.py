@@ -9,6 +9,8 @@ import numpy as np
 from sigmax.data.source import ArraySource
 from sigmax.errors import DataError
 
+_MOST_CLASSES = 2**20  # more are no labels of classes
+
 
 def arrays(path: Path) -> ArraySource:
     """8-bit images are divided by 255; floating-point ones are taken as they are.
@@ -29,6 +31,8 @@ def arrays(path: Path) -> ArraySource:
             f"{path}: expected images (n, …) and integer labels (n,), "
             f"got {images.shape} and {labels.dtype} {labels.shape}"
         )
+    if int(labels.max(initial=0)) >= _MOST_CLASSES:
+        raise DataError(f"{path}: expected labels below {_MOST_CLASSES:,}, got {labels.max()}")
     names = content.get("class_names", np.arange(int(labels.max(initial=0)) + 1))
     if names.ndim != 1:
         raise DataError(f"{path}: expected class_names (classes,), got {names.shape}")
@@ -36,4 +40,9 @@ def arrays(path: Path) -> ArraySource:
         return ArraySource(str(path), images, labels, [str(n) for n in names], levels=255)
     if not np.issubdtype(images.dtype, np.floating):
         raise DataError(f"{path}: expected uint8 or floating-point images, got {images.dtype}")
-    return ArraySource(str(path), images.astype(np.float32), labels, [str(n) for n in names], levels=None)
+    with np.errstate(over="ignore"):  # what is too large for 32 bits is infinite, and is refused
+        images = images.astype(np.float32)
+    is_finite = np.isfinite(images).reshape(len(images), -1).all(axis=1)
+    if not is_finite.all():
+        raise DataError(f"{path}: expected finite images, got NaN or infinity in input {int((~is_finite).argmax())}")
+    return ArraySource(str(path), images, labels, [str(n) for n in names], levels=None)

@@ -113,6 +113,8 @@ def load_model(
     path = _zoo_file(spec.removeprefix(ZOO)) if spec.startswith(ZOO) else Path(spec)
     if path.is_dir():
         path = path / MODEL_FILE
+        if not path.is_file():
+            raise ModelError(f"expected {MODEL_FILE} in the folder {spec}, got none; is its training finished?")
     if path.is_file() and path.suffix != ONNX:
         return _load_file(path, arch, normalize)
     module, _, factory = spec.partition(":")
@@ -220,7 +222,9 @@ def _read_torch(path: Path) -> _Content:
             raise ModelError(
                 f"{path}: expected tensors only, got {code[1]}; it was not loaded, because a pickle can run code"
             ) from error
-        raise ModelError(f"{path}: expected a torch checkpoint, got: {one_line(error)}; it may be cut off") from error
+        # Not in torch's words: it advises to load what can run code.
+        got = f"{type(error).__name__}; it may be another kind of file, or cut off"
+        raise ModelError(f"{path}: expected a torch checkpoint, got {got}") from error
     said = content if isinstance(content, dict) else {}
     state = said.get("state_dict", said.get("net", content))
     if not isinstance(state, dict) or not all(isinstance(n, str) and isinstance(t, Tensor) for n, t in state.items()):
@@ -273,7 +277,7 @@ def _parse_card(text: str, path: Path) -> ModelCard:
 def _call_factory(module: str, factory: str) -> Callable[[Tensor], Tensor]:
     try:
         model = getattr(import_own(module), factory)()
-    except Exception as error:  # the user's code can raise anything
+    except (Exception, SystemExit) as error:  # the user's code can raise anything
         got = f"{type(error).__name__}: {one_line(error)}"
         raise ModelError(f"expected {module}:{factory} to return a model, got {got}") from error
     if not callable(model):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sigmax.errors import InvalidInputError, ModelError
+from sigmax.errors import InvalidInputError, ModelError, SigmaxError
 from sigmax.models.backends import FastModel, device_of
 
 Outputs = Literal["logits", "probabilities"]
@@ -88,9 +88,12 @@ class BaseClassifier:
                 f"expected {len(x)} inputs of shape {tuple(x.shape[1:])} to fit into memory, "
                 f"got: {_first_line(error)}; lower batch_size (--batch)"
             ) from error
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        except SigmaxError:
+            raise
+        except Exception as error:  # the user's code can raise anything
             raise ModelError(
-                f"expected a model that takes inputs of shape {tuple(x.shape[1:])}, got: {_first_line(error)}; "
+                f"expected a model that takes inputs of shape {tuple(x.shape[1:])}, got {type(error).__name__}: "
+                f"{_first_line(error)}; "
                 f"check channels, size and dtype ({x.dtype}) of the data against the model"
             ) from error
         if not isinstance(scores, Tensor) or scores.shape != (len(x), self.num_classes):
@@ -99,6 +102,8 @@ class BaseClassifier:
                 f"expected model outputs of shape {(len(x), self.num_classes)}, got {got}; "
                 f"check num_classes={self.num_classes} (--classes) against the model"
             )
+        if scores.dtype == torch.bool:
+            raise ModelError("expected a number for each class, got true and false: which leads cannot be told")
         return scores
 
     def _run(self, x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any, Self, final
 from torch import nn
 
 from sigmax.data import ImageSource
-from sigmax.engine import Tracker, batch_of, certify_source, check_classes, run_notes
+from sigmax.engine import Tracker, batch_of, certify_source, check_data, run_notes
 from sigmax.errors import RecordError
 from sigmax.files import lock_folder, write_atomically
 from sigmax.models import BaseClassifier, LoadedModel, ModelCard, load_model
@@ -156,7 +156,7 @@ class Reproduction:
             loaded = self._load(network)
             assert isinstance(loaded.model, nn.Module)
             assert loaded.card is not None
-            check_classes(self.source, loaded.card.num_classes, loaded.card)
+            check_data(self.source, loaded.card.num_classes, loaded.card)
             place_model(loaded.model, self.machine.device)
             plain = BaseClassifier(loaded.model, num_classes=loaded.card.num_classes, outputs=loaded.card.outputs)
             batch = self.machine.batch or self._batch(network, plain)

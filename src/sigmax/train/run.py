@@ -112,6 +112,10 @@ class _TrainingFolder:
 
     def _read(self, *, resume: bool) -> dict[str, Any] | None:
         if not self.checkpoint.exists():
+            if (self.out / MODEL_FILE).exists():
+                raise TrainingError(
+                    f"expected a new folder, got {self.out} with a network in it; name another by --out"
+                )
             return None
         if not resume:
             raise TrainingError(f"expected a new folder, got {self.out} with a training in it; add --resume to go on")

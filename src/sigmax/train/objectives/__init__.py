@@ -88,7 +88,7 @@ def _own_objective(spec: str) -> type[Objective]:
     module, _, name = spec.partition(":")
     try:
         kind: Any = getattr(import_own(module), name)
-    except Exception as error:  # the user's code can raise anything
+    except (Exception, SystemExit) as error:  # the user's code can raise anything
         raise InvalidInputError(f"expected an objective at {spec}, got {type(error).__name__}: {error}") from error
     is_objective = inspect.isclass(kind) and issubclass(kind, Objective) and not inspect.isabstract(kind)
     if not (is_objective and is_dataclass(kind) and hasattr(kind, "name")):

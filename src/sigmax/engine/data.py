@@ -1,15 +1,20 @@
-"""The labels of the data are the classes of the model."""
+"""The data are what the model takes: its shape of inputs, and its classes as labels."""
 
 from sigmax.data import ImageSource
 from sigmax.errors import DataError
 from sigmax.models import ModelCard
 
 
-def check_classes(source: ImageSource, num_classes: int, card: ModelCard | None) -> None:
-    """Refuse data whose labels mean other classes than those of the model, as far as both tell.
+def check_data(source: ImageSource, num_classes: int, card: ModelCard | None) -> None:
+    """Refuse data of another shape, or whose labels mean other classes than those of the model, as far as both tell.
 
-    Numbers are no names: data whose classes are numbered are taken at their word.
+    Numbers are no names: where the classes of the one are numbered, they are taken for those of the other.
     """
+    if card and card.input_shape and source.shape != card.input_shape:
+        raise DataError(
+            f"{source.name}: expected inputs of shape {card.input_shape}, as the model was trained on, got "
+            f"{source.shape}; name its data by --data"
+        )
     ours, theirs = source.class_names, card.class_names if card else ()
     if len(ours) > num_classes:
         raise DataError(f"{source.name}: expected at most the {num_classes} classes of the model, got {len(ours)}")
