@@ -47,7 +47,7 @@ def test_a_gray_image_is_not_made_a_coloured_one() -> None:
     network = build_network("fast-resnet9", num_classes=10, in_channels=3)
     classifier = BaseClassifier(with_normalisation(network, Normalize.parse("cifar10")).eval(), num_classes=10)
     assert classifier.scores(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
-    with pytest.raises(ModelError, match=r"inputs of shape \(1, 32, 32\), got: expected 3 channels"):
+    with pytest.raises(ModelError, match=r"inputs of shape \(1, 32, 32\), got InvalidInputError: expected 3 channels"):
         classifier.scores(torch.zeros(2, 1, 32, 32))
 
 

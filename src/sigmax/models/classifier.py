@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sigmax.errors import InvalidInputError, ModelError, SigmaxError
+from sigmax.errors import InvalidInputError, ModelError
 from sigmax.models.backends import FastModel, device_of
 
 Outputs = Literal["logits", "probabilities"]
@@ -88,7 +88,7 @@ class BaseClassifier:
                 f"expected {len(x)} inputs of shape {tuple(x.shape[1:])} to fit into memory, "
                 f"got: {_first_line(error)}; lower batch_size (--batch)"
             ) from error
-        except SigmaxError:
+        except ModelError:
             raise
         except Exception as error:  # the user's code can raise anything
             raise ModelError(
