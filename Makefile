@@ -30,7 +30,7 @@ check: setup
 	$(BIN)/lint-imports
 	$(MAKE) test
 
-bench: setup  ## a quarter of an hour; docs/performance.md shows the last run
+bench: setup  ## twenty minutes; docs/performance.md shows the last run
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/run.py $(if $(DOCS),--docs)
 

@@ -2,7 +2,7 @@
 
     python benchmarks/run.py [--only loop,peers] [--n 100000] [--docs]
 
-About a quarter of an hour on two cores. Each part also runs alone, as benchmarks/PART.py.
+About twenty minutes on two cores. Each part also runs alone, as benchmarks/PART.py.
 """
 
 import argparse
