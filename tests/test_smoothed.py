@@ -308,3 +308,14 @@ def test_numbers_of_numpy_count_as_numbers() -> None:
 def test_inputs_too_coarse_for_noise_are_refused(dtype: torch.dtype) -> None:
     with pytest.raises(InvalidInputError, match="expected float32 or float64"):
         SmoothedClassifier(network(), num_classes=10, sigma=0.25).certify(torch.zeros(1, 1, 8, 8, dtype=dtype), n=10)
+
+
+@pytest.mark.parametrize("sigma", ["a", None, torch.tensor([0.1, 0.2])])
+def test_what_is_no_number_is_no_sigma(sigma: object) -> None:
+    with pytest.raises(InvalidInputError, match="expected a number or a search as sigma"):
+        SmoothedClassifier(HalfSpace(4).eval(), num_classes=2, sigma=sigma)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sigma", [np.float32(0.25), torch.tensor(0.25), 1])
+def test_a_number_of_any_library_is_a_sigma(sigma: float) -> None:
+    assert SmoothedClassifier(HalfSpace(4).eval(), num_classes=2, sigma=sigma).search.initial == float(sigma)

@@ -58,9 +58,7 @@ class SmoothedClassifier:
             raise InvalidInputError(f"expected batch_size >= 1, got batch_size={batch_size}")
         self.classifier = BaseClassifier(model, num_classes=num_classes, outputs=outputs, identity=identity)
         self.noise = noise or Gaussian()
-        if not isinstance(sigma, SigmaSearch | float | int):
-            raise InvalidInputError(f"expected a number or a search as sigma, got {sigma!r}")
-        self.search = sigma if isinstance(sigma, SigmaSearch) else FixedSigma(float(sigma))
+        self.search = sigma if isinstance(sigma, SigmaSearch) else FixedSigma(_number(sigma))
         self.batch_size = batch_size
 
     @property
@@ -328,6 +326,13 @@ class SmoothedClassifier:
             first = indices[int((~is_finite).nonzero()[0])]
             raise InvalidInputError(f"expected finite inputs, got NaN or infinity in input {first}")
         return x.to(self.classifier.device), indices
+
+
+def _number(sigma: float) -> float:
+    try:
+        return float(sigma)
+    except (TypeError, ValueError, RuntimeError) as error:  # in whatever way a thing refuses to be a number
+        raise InvalidInputError(f"expected a number or a search as sigma, got {sigma!r}") from error
 
 
 def _seen(counts: Tensor, label: int) -> Counts:

@@ -497,3 +497,15 @@ def test_an_interrupt_that_a_library_swallows_is_raised_again() -> None:
         work()
     assert stop.value.exit_code == 130
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_networks_in_folders_have_runs_of_their_own(
+    run: Run, digits_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("net-0.25", "net-0.50"):
+        Path(name).mkdir()
+        Path(name, digits_model.name).write_bytes(digits_model.read_bytes())
+    for model in ("net-0.25", f"net-0.50/{digits_model.name}"):
+        assert run("certify", model, "--max", 1, "--n", 50)[0] == 0
+    assert {path.name for path in Path("runs").iterdir()} == {"net-0.25-digits-fixed", "net-0.50-digits-fixed"}

@@ -128,7 +128,8 @@ def certify(
     if out is None:
         kind = "per-input" if chosen.is_per_input else "fixed"
         place = Path(model).parent if Path(model).name == MODEL_FILE else Path(model)
-        name = model.removeprefix(ZOO) if model.startswith(ZOO) else place.stem or "model"
+        name = place.name if place.is_dir() else place.stem  # a folder such as cohen-0.25 has no suffix
+        name = model.removeprefix(ZOO) if model.startswith(ZOO) else name or "model"
         out = Path("runs") / f"{name}-{data.partition(':')[0]}-{kind}"
     known = loaded.num_classes or classes or len(source.class_names)
     check_data(source, known, loaded.card)

@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from sigmax.records import Run
 
 # Names of runs, classes and folders are printed as they are, brackets too.
-out_console = Console(markup=False, emoji=False)
-log_console = Console(stderr=True, markup=False, emoji=False)
+_plain_console = partial(Console, markup=False, emoji=False)
+out_console = _plain_console()
+log_console = _plain_console(stderr=True)
 _interrupts: list[int] = []  # those of the command that runs
 
 
@@ -56,8 +58,8 @@ def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | No
 
 def print_whole(view: Table) -> None:
     """Print a table that is wrapped by the terminal where it does not fit, never cut: its numbers are the point."""
-    needed = Console(width=1_000, markup=False, emoji=False).measure(view).maximum
-    Console(width=max(out_console.width, needed), markup=False, emoji=False).print(view)
+    needed = _plain_console(width=1_000).measure(view).maximum
+    _plain_console(width=max(out_console.width, needed)).print(view)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from sigmax.errors import DataError
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64]
 _BLOCK = 1_000  # images read at a time for the digest
+_FEW = 64  # images read at a time to check them, which may be large
 
 
 class ImageSource(ABC):
@@ -52,6 +53,11 @@ class ImageSource(ABC):
         for part in self._contents():
             digest.update(part)
         return digest.hexdigest()[:16]
+
+    def check_images(self, indices: Sequence[int]) -> None:
+        """Refuse images that cannot be read, by reading all, a few at a time."""
+        for start in range(0, len(indices), _FEW):
+            self.images(indices[start : start + _FEW])
 
     def check_labels(self) -> None:
         """Refuse labels that no class name belongs to."""
@@ -92,6 +98,9 @@ class ArraySource(ImageSource):
     def shape(self) -> tuple[int, ...]:
         """The shape of one image."""
         return self._pixels.shape[1:]
+
+    def check_images(self, indices: Sequence[int]) -> None:
+        """What is in memory can be read."""
 
     def images(self, indices: Sequence[int]) -> Images:
         """The images at these places."""

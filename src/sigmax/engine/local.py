@@ -84,11 +84,10 @@ def certify_source(
         "memory": str(memory) if memory else None,
         NOTES: notes or {},
     }
-    again = [index for index, times in Counter(indices).items() if times > 1 or not 0 <= index < len(source)]
-    if again:
-        raise InvalidInputError(f"expected each index once, from 0 to {len(source) - 1}, got {again[0]}")
-    for start in range(0, len(indices), _BLOCK):  # a broken image must not stop the run hours later
-        source.images(indices[start : start + _BLOCK])
+    refused = [index for index, times in Counter(indices).items() if times > 1 or not 0 <= index < len(source)]
+    if refused:
+        raise InvalidInputError(f"expected each index once, from 0 to {len(source) - 1}, got {refused[0]}")
+    source.check_images(indices)  # a broken one must not stop the run hours later
     has_own_memory = memory is None and smoothed.search.is_per_input
     with ExitStack() as stack:
         # A memory that is refused must not leave a run folder behind, so it comes first.

@@ -133,8 +133,6 @@ class Comparison:
     lost: int
     equal: int
     mean_gain: float  # over all inputs: the difference of the two ACRs
-    mean_gain_low: float  # its interval by the bootstrap over inputs
-    mean_gain_high: float
     p_value: float  # exact sign test of "a gain is as likely as a loss"
     at: tuple[RadiusComparison, ...]
 
@@ -162,14 +160,13 @@ def compare_tables(table: CertificateTable, baseline: CertificateTable, radii: S
     """How a table fares against a baseline, input by input, with exact tests.
 
     The sign test looks at which inputs have a larger radius and which a smaller one, whatever by how much: it and the
-    mean gain, which has an interval of its own, may point to different sides. McNemar's test looks, at each of
+    mean gain, whose interval is `gain_interval`, may point to different sides. McNemar's test looks, at each of
     `radii`, at which are certified there by one of the two only. Under the null hypothesis either side of each such
     input is as likely as the other.
     """
     ours, theirs = common_inputs(table, baseline)
     gain = counted_radii(ours) - counted_radii(theirs)
     gained, lost = int((gain > 0).sum()), int((gain < 0).sum())
-    low, high = _bootstrap(gain)
     return Comparison(
         inputs=len(ours),
         left_out=len(table) + len(baseline) - 2 * len(ours),
@@ -177,11 +174,15 @@ def compare_tables(table: CertificateTable, baseline: CertificateTable, radii: S
         lost=lost,
         equal=len(ours) - gained - lost,
         mean_gain=float(gain.mean()),
-        mean_gain_low=low,
-        mean_gain_high=high,
         p_value=_sign_test(gained, lost),
         at=tuple(_compare_at(ours, theirs, radius) for radius in radii),
     )
+
+
+def gain_interval(table: CertificateTable, baseline: CertificateTable) -> tuple[float, float]:
+    """Interval for the mean gain over a baseline by the bootstrap over the inputs that both have."""
+    ours, theirs = common_inputs(table, baseline)
+    return _bootstrap(counted_radii(ours) - counted_radii(theirs))
 
 
 def _compare_at(ours: CertificateTable, theirs: CertificateTable, radius: float) -> RadiusComparison:

@@ -26,6 +26,7 @@ from sigmax.report.metrics import (
     certified_accuracy,
     compare_tables,
     envelope,
+    gain_interval,
     kind_of_answers,
     summarise,
 )
@@ -152,6 +153,7 @@ def comparison_table(section: Section, pairs: Sequence[Pair]) -> ResultTable:
     """Each per-input run against its baseline: how many inputs gained and lost, by how much, with an exact test."""
     found = [compare_tables(pair.run.table, pair.baseline.table) for pair in pairs]
     left_out = sum(comparison.left_out for comparison in found)
+    intervals = [gain_interval(pair.run.table, pair.baseline.table) for pair in pairs]
     return ResultTable(
         name=section.file("comparison"),
         caption="Radius of each input against the same input in the baseline, wrong answers counting as 0: "
@@ -163,14 +165,20 @@ def comparison_table(section: Section, pairs: Sequence[Pair]) -> ResultTable:
             (
                 *(pair.run.name, pair.baseline.name),
                 *(f"{count:,}" for count in (c.inputs, c.gained, c.lost, c.equal)),
-                f"{format_signed(c.mean_gain)} [{format_signed(c.mean_gain_low)}, {format_signed(c.mean_gain_high)}]",
+                f"{format_signed(c.mean_gain)} [{format_signed(low)}, {format_signed(high)}]",
                 format_p(c.p_value),
             )
-            for pair, c in zip(pairs, found, strict=True)
+            for pair, c, (low, high) in zip(pairs, found, intervals, strict=True)
         ),
         records=tuple(
-            {"run": pair.run.name, "baseline": pair.baseline.name, **{k: v for k, v in asdict(c).items() if k != "at"}}
-            for pair, c in zip(pairs, found, strict=True)
+            {
+                "run": pair.run.name,
+                "baseline": pair.baseline.name,
+                **{k: v for k, v in asdict(c).items() if k != "at"},
+                "mean_gain_low": low,
+                "mean_gain_high": high,
+            }
+            for pair, c, (low, high) in zip(pairs, found, intervals, strict=True)
         ),
     )
 
