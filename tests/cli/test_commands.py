@@ -50,6 +50,16 @@ def test_version(run: Run) -> None:
     assert run("--version")[:2] == (0, "sigmax 0.1.0\n")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_output_to_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        shown = subprocess.run(
+            [sys.executable, "-m", "sigmax", "--version"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert shown.returncode == 2
+    assert shown.stderr == "error: [Errno 28] No space left on device\n"
+
+
 def test_fixed_certification_writes_a_table_that_show_reads(run: Run, digits_model: Path, tmp_path: Path) -> None:
     code, out, _ = certify(run, digits_model, tmp_path / "run")
     assert code == 0

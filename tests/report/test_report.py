@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure, SubFigure
 from PIL import Image
 
 from sigmax import AscentSearch, HalvingSearch, PointCertificate, SettledCertificate
@@ -476,6 +477,26 @@ def test_the_best_of_two_searches_is_neither(tmp_path: Path) -> None:
         assert set(lines) == {"cohen", "cohen-ds"}
         (end,) = {float(lines["cohen-ds"].get_xdata()[-1])}  # type: ignore[index, arg-type]
         assert end == pytest.approx(float(run.table.radius.max()), abs=0.01)
+
+
+def test_a_panel_that_only_other_searches_have_a_run_for_is_left_out(tmp_path: Path) -> None:
+    halving = {"kind": "HalvingSearch", "initial": 0.5, "bounds": None}
+    runs = [make_run(tmp_path / f"fixed-{sigma}", [sigma], search=fixed(sigma)) for sigma in (0.12, 0.25, 0.5)]
+    runs.append(make_run(tmp_path / "k10", [0.6], search=algorithm_1(0.25, 10), method="cohen-ds"))
+    runs.append(make_run(tmp_path / "halving", [0.7], search=halving, method="cohen-ds"))
+
+    def panels(figure: Figure | SubFigure) -> list[str]:
+        shown = [axes for axes in figure.axes if axes.get_visible()]
+        assert shown[0].get_ylabel() == "certified accuracy"
+        return [axes.get_title() for axes in shown]
+
+    (section,) = sections(runs)
+    assert [panels(row) for row in draw_accuracy(section).subfigs] == [
+        [r"$\sigma_0 = 0.12$", r"$\sigma_0 = 0.25$", "best at each radius"],  # no search has 0.12: one sigma is shown
+        [r"$\sigma_0 = 0.12$", r"$\sigma_0 = 0.5$", "best at each radius"],
+    ]
+    (section,) = sections(runs[:4])
+    assert len(panels(draw_accuracy(section))) == 4
 
 
 def test_the_best_of_two_networks_engines_or_samplings_is_neither(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def main() -> None:
     """Run the command line; an error is one line on stderr and exit code 2."""
     try:
         app()
-    except SigmaxError as error:
+    except (SigmaxError, OSError) as error:
         if "--debug" in sys.argv:
             traceback.print_exc()
         log_console.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)

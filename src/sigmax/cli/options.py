@@ -127,7 +127,7 @@ BackendOption = Annotated[
 ]
 DeviceOption = Annotated[str | None, typer.Option(help="Where the model runs; by default an accelerator if any.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-DownloadOption = Annotated[bool, typer.Option("--download", help="Allow fetching a missing data set.")]
+DownloadOption = Annotated[bool, typer.Option("--download", help="Allow fetching CIFAR-10 where it is missing.")]
 SeedOption = Annotated[int, typer.Option(help="Seeds all noise.")]
 AlphaOption = Annotated[float, typer.Option(help="Failure probability of each certificate.")]
 SelectionOption = Annotated[int, typer.Option("--n0", help="Samples that select the class.")]

@@ -65,11 +65,13 @@ _Look = dict[str, Any]  # of a line: label, colour and style
 def draw_accuracy(section: Section) -> Figure:
     """Certified accuracy by radius: a row for each search, with a panel for each sigma0 and one of the envelopes.
 
-    A row has the runs of its search and those of none; a family is drawn as the best of its runs at this sigma0.
+    A row has the runs of its search, and beside them those of none; a family is drawn as the best of its runs at this
+    sigma0. A panel that only other searches have a run for is left out.
     Runs whose records do not say their sigma0 share a panel, each as a line of its own.
     """
     searches = [name for name in group_by(section.runs, search_name) if name] or [""]
-    sigmas = sorted({sigma for run in section.runs if (sigma := initial_sigma(run)) is not None})
+    searched = {(initial_sigma(run), search_name(run)) for run in section.runs}
+    sigmas = sorted({sigma for sigma, _ in searched if sigma is not None})
     unknown = [run for run in section.runs if initial_sigma(run) is None]
     has_envelopes = len(section.runs) > 1 and len(sigmas) + len(unknown) > 1
     count = len(sigmas) + bool(unknown) + has_envelopes
@@ -85,6 +87,7 @@ def draw_accuracy(section: Section) -> Figure:
         panels = split(row, count)
         for axes, sigma in zip(panels, sigmas, strict=False):
             _draw_families(axes, grid, [run for run in runs if initial_sigma(run) == sigma], looks)
+            axes.set_visible((sigma, search) in searched or searched.isdisjoint((sigma, name) for name in searches))
             axes.set_title(rf"$\sigma_0 = {sigma:g}$")
         if unknown:
             _draw_single_runs(panels[len(sigmas)], grid, unknown, looks)
@@ -93,7 +96,7 @@ def draw_accuracy(section: Section) -> Figure:
             panels[-1].set_title("best at each radius")
         if len(styles) <= IN_A_LEGEND and (has_envelopes or not unknown):
             panels[-1].legend(loc="upper right")
-        _finish_curves(panels, grid, section.runs[0].table.norm)
+        _finish_curves([axes for axes in panels if axes.get_visible()], grid, section.runs[0].table.norm)
         if len(searches) > 1:
             row.suptitle(literal(search), fontsize=9, fontweight="bold")
     if len(styles) > IN_A_LEGEND:
