@@ -82,6 +82,21 @@ def test_per_input_halves_and_has_no_steps(run: Run, digits_model: Path, tmp_pat
     assert "expected --steps and --search-samples with --search ascent or grid, got halving" in err
 
 
+def test_the_ascent_steps_as_far_as_asked(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    moved = []
+    for size in (0.001, 0.01):
+        out = tmp_path / f"{size}"
+        more = ("--search", "ascent-paper", "--steps", 2, "--search-step-size", size)
+        assert certify(run, digits_model, out, *more, n=50)[0] == 0
+        assert json.loads((out / "config.json").read_text())["search"]["step_size"] == size
+        moved.append(abs(read_run(out).table.sigma - 0.25).max())
+    assert moved[1] == pytest.approx(10 * moved[0], rel=0.5)
+    for search in ("halving", "grid"):
+        code, _, err = certify(run, digits_model, tmp_path / "x", "--search", search, "--search-step-size", 0.01)
+        assert code == 2
+        assert f"expected --search-step-size with --search ascent or ascent-paper, got {search}" in err
+
+
 def test_bounds_are_those_that_were_asked_for(run: Run, digits_model: Path, tmp_path: Path) -> None:
     assert certify(run, digits_model, tmp_path / "run", "--per-input", "--bounds", "0.24,0.26")[0] == 0
     assert json.loads((tmp_path / "run" / "config.json").read_text())["search"]["bounds"] == [0.24, 0.26]

@@ -32,6 +32,7 @@ from sigmax.cli.options import (
     SeedOption,
     SelectionOption,
     SigmaOption,
+    StepSizeOption,
     StepsOption,
     load,
     make_search,
@@ -56,6 +57,7 @@ def certify(
     search: SearchOption = None,
     steps: StepsOption = None,
     search_samples: SearchSamplesOption = None,
+    search_step_size: StepSizeOption = None,
     bounds: BoundsOption = None,
     norm: NormOption = None,
     n0: SelectionOption = 100,
@@ -124,7 +126,7 @@ def certify(
     )
     source = load_source(data, download=download)
     loaded = load(model, arch, normalize, device)
-    chosen = make_search(loaded, sigma, per_input, search, steps, search_samples, bounds)
+    chosen = make_search(loaded, sigma, per_input, search, steps, search_samples, search_step_size, bounds)
     if out is None:
         kind = "per-input" if chosen.is_per_input else "fixed"
         place = Path(model).parent if Path(model).name == MODEL_FILE else Path(model)
@@ -170,6 +172,7 @@ def predict(
     search: SearchOption = None,
     steps: StepsOption = None,
     search_samples: SearchSamplesOption = None,
+    search_step_size: StepSizeOption = None,
     bounds: BoundsOption = None,
     norm: NormOption = None,
     n0: SelectionOption = 100,
@@ -200,7 +203,7 @@ def predict(
     from sigmax.sampling import INDICES
 
     loaded = load(model, arch, normalize, device)
-    chosen = make_search(loaded, sigma, per_input, search, steps, search_samples, bounds)
+    chosen = make_search(loaded, sigma, per_input, search, steps, search_samples, search_step_size, bounds)
     shape = loaded.input_shape
     pixels = [read_image(path, channels=shape[0] if shape else None) for path in images]
     for path, image in zip(images, pixels, strict=True):

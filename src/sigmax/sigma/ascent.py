@@ -62,10 +62,18 @@ class AscentSearch(SigmaSearch):
             raise InvalidInputError("expected fixes_class=True with a pilot, got False; set pilot=0")
 
     @classmethod
-    def paper(cls, *, initial: float, steps: int = 900, samples: int = 1) -> Self:
+    def paper(cls, *, initial: float, steps: int = 900, samples: int = 1, step_size: float = 1e-4) -> Self:
         """The paper's Algorithm 1: plain ascent, the class free at each step, no bounds, no pilot."""
         unbounded = (-float("inf"), float("inf"))
-        return cls(initial=initial, steps=steps, samples=samples, bounds=unbounded, fixes_class=False, pilot=0)
+        return cls(
+            initial=initial,
+            steps=steps,
+            samples=samples,
+            step_size=step_size,
+            bounds=unbounded,
+            fixes_class=False,
+            pilot=0,
+        )
 
     @property
     def limits(self) -> tuple[float, float]:

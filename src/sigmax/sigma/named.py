@@ -14,7 +14,13 @@ BOUNDED: tuple[SearchName, ...] = ("halving", "ascent")
 
 
 def named_search(
-    name: str, *, initial: float, steps: int = 900, samples: int = 1, bounds: tuple[float, float] | None = None
+    name: str,
+    *,
+    initial: float,
+    steps: int = 900,
+    samples: int = 1,
+    step_size: float = 1e-4,
+    bounds: tuple[float, float] | None = None,
 ) -> SigmaSearch:
     """The search of this name.
 
@@ -24,6 +30,7 @@ def named_search(
         initial: sigma0.
         steps: K, ascent steps; the grid gets 2 K evaluations, as the paper counts.
         samples: Noise draws per ascent step or grid point.
+        step_size: Of the ascent.
         bounds: Of sigma, for halving and ascent; by default [sigma0 / 4, 2 sigma0].
     """
     if bounds is not None and not 0.0 < bounds[0] < bounds[1] < float("inf"):
@@ -35,9 +42,9 @@ def named_search(
     if name == "halving":
         return HalvingSearch(initial=initial, bounds=bounds)
     if name == "ascent":
-        return AscentSearch(initial=initial, steps=steps, samples=samples, bounds=bounds)
+        return AscentSearch(initial=initial, steps=steps, samples=samples, step_size=step_size, bounds=bounds)
     if name == "ascent-paper":
-        return AscentSearch.paper(initial=initial, steps=steps, samples=samples)
+        return AscentSearch.paper(initial=initial, steps=steps, samples=samples, step_size=step_size)
     if name == "grid":
         # A step of the ascent is a forward and a backward pass: two evaluations, as the paper counts.
         return GridSearch(
