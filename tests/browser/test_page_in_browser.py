@@ -359,6 +359,37 @@ def test_a_run_that_only_abstains_is_drawn_too(browser: webdriver.Chrome, tmp_pa
     assert console(browser) == []  # neither NaN in a path nor anything else
 
 
+def test_many_runs_are_found_by_words_of_their_names(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    label = np.arange(20) % 3
+    names = [
+        f"{method}-{sigma}" for method in ("cohen", "Macer", "smoothadv") for sigma in ("0.12", "0.25", "0.5", "1")
+    ]
+    made = [make_run(name, label, label, np.linspace(0, 1, 20)) for name in names]
+
+    def shown(asked: str) -> list[str]:
+        words.clear()
+        words.send_keys(asked)
+        pressed = browser.find_elements(By.CSS_SELECTOR, '.legend li button[aria-pressed="true"] .name')
+        return [name.text.split()[0] for name in pressed]
+
+    write_page(made, tmp_path / "page.html", title="Many", tables=[])
+    browser.get((tmp_path / "page.html").as_uri())
+    words = find(browser, ".legend input")
+    assert shown("macer") == names[4:8]
+    assert hash_of(browser).count(",") == len(names) - 4  # the other eight runs and the envelope are hidden
+    assert shown(" 0.25  COHEN") == ["cohen-0.25"]
+    assert shown("nothing like it") == []
+    assert shown(" ") == [*names, "envelope"]
+    shown("macer")
+    find(browser, ".legend .all button").click()
+    assert words.get_attribute("value") == ""
+    assert hash_of(browser) == ""
+    write_page(made[:4], tmp_path / "few.html", title="Few", tables=[])
+    browser.get((tmp_path / "few.html").as_uri())
+    assert browser.find_elements(By.CSS_SELECTOR, ".legend input") == []
+    assert console(browser) == []
+
+
 def test_texts_name_the_baseline_whatever_it_is(browser: webdriver.Chrome, runs: list[Run], tmp_path: Path) -> None:
     """With --baseline a run of one sigma may be compared with one that has its own for each input."""
     log = make_run("log", runs[0].table.label, runs[0].table.predict, runs[0].table.radius)

@@ -7,6 +7,7 @@ const filters = document.getElementById("filters");
 const gallery = document.getElementById("gallery");
 const PER_PAGE = 24;
 const DASHES = ["", "8 4", "2 3", "10 3 2 3"];
+const MANY = 10;  // curves: more are asked for by their names
 
 // ---------------------------------------------------------------- numbers as text
 
@@ -149,9 +150,19 @@ const charts = report.charts.map((chart, number) => {
   }
   const showAll = html("button", { type: "button" }, "Show all");
   const hideAll = html("button", { type: "button" }, "Hide all");
-  showAll.addEventListener("click", () => { lines.forEach((line) => view.hidden.delete(line.key)); updateCurves(); });
-  hideAll.addEventListener("click", () => { lines.forEach((line) => view.hidden.add(line.key)); updateCurves(); });
-  host.append(place, html("div", { class: "legend" },
+  const words = html("input", { type: "search", placeholder: "such as 0.25 halving" });
+  const show = (isShown) => {
+    for (const line of lines) isShown(line) ? view.hidden.delete(line.key) : view.hidden.add(line.key);
+    updateCurves();
+  };
+  showAll.addEventListener("click", () => { words.value = ""; show(() => true); });
+  hideAll.addEventListener("click", () => { words.value = ""; show(() => false); });
+  words.addEventListener("input", () => {
+    const asked = words.value.toLowerCase().split(/\s+/).filter(Boolean);
+    show((line) => !asked.length || (line.colour && asked.every((word) => line.name.toLowerCase().includes(word))));
+  });
+  const search = lines.length > MANY ? [html("label", {}, "Runs with these words in their name", words)] : [];
+  host.append(place, html("div", { class: "legend" }, ...search,
     html("p", { class: "at" }, html("span", {}, "at radius ", at), html("span", {}, "certified")),
     list, html("div", { class: "all" }, showAll, hideAll)));
   const made = { ...chart, lines, place, at, index: 0 };
