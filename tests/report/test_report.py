@@ -271,7 +271,8 @@ def test_a_report_on_runs_with_pictures(runs: list[Run], tmp_path: Path) -> None
     assert "data:image/png;base64," in page.read_text()
     text = (out / "report.md").read_text()
     assert "## Further tables\n\nOf the paper." in text
-    settings = "toy | 4 | l2 | 0.25 | AscentSearch: fixes_class True, steps 90 | 10 | 500 | 0.01 | 7 |"
+    search = "AscentSearch: bounds sigma0 / 4 to 2 sigma0, fixes_class True, steps 90"
+    settings = f"toy | 4 | l2 | 0.25 | {search} | 10 | 500 | 0.01 | 7 |"
     assert f"| k90 | settled | - | - | {settings}" in text
     assert "4 inputs of toy, n = 500, alpha = 0.01, point and settled certificates" in text
     drawn = {path.stem for path in (out / "figures").glob("*.pdf")}
@@ -477,6 +478,27 @@ def test_the_best_of_two_searches_is_neither(tmp_path: Path) -> None:
         assert set(lines) == {"cohen", "cohen-ds"}
         (end,) = {float(lines["cohen-ds"].get_xdata()[-1])}  # type: ignore[index, arg-type]
         assert end == pytest.approx(float(run.table.radius.max()), abs=0.01)
+
+
+def test_a_radius_that_neither_reaches_has_no_gain_and_no_p(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / "one", [0.5, 0.4], search=fixed(0.25), method="cohen"),
+        make_run(tmp_path / "own", [0.6, 0.4], search=algorithm_1(0.25, 10), method="cohen-ds"),
+    ]
+    gain = next(table for table in compose_report(runs, radii=[0.25, 0.55, 0.7]).tables if table.name == "gain")
+    assert gain.rows[0][2:] == ("0.000 (1.000)", "+0.500 (1.000)", "-")
+
+
+def test_the_steps_of_an_ascent_are_in_its_titles(tmp_path: Path) -> None:
+    halving = {"kind": "HalvingSearch", "initial": 0.5, "bounds": None}
+    runs = [
+        make_run(tmp_path / "own", [0.6], search=algorithm_1(0.25, 1000), method="cohen-ds", sigmas=[0.3]),
+        make_run(tmp_path / "halving", [0.7], search=halving, method="cohen-ds", sigmas=[0.3]),
+    ]
+    assert [axes.get_title() for axes in draw_sigmas(runs, []).axes] == [
+        "cohen-ds, Algorithm 1\n$\\sigma_0 = 0.25$, $K$ = 1,000",
+        "cohen-ds, halving\n$\\sigma_0 = 0.5$",
+    ]
 
 
 def test_a_panel_that_only_other_searches_have_a_run_for_is_left_out(tmp_path: Path) -> None:

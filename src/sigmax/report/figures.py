@@ -41,6 +41,7 @@ from sigmax.report.grouping import (
     initial_sigma,
     method_of,
     search_name,
+    search_of,
     steps_of,
 )
 from sigmax.report.metrics import (
@@ -153,7 +154,7 @@ def draw_sigmas(runs: Sequence[Run], pairs: Sequence[Pair]) -> Figure:
             axes.text(
                 initial, _BELOW_LEGEND, r"$\sigma_0$", transform=axes.get_xaxis_transform(), ha="center", va="bottom"
             )
-        axes.set(xlabel=rf"$\sigma^\ast$ {_UNIT}", title=_title(run))
+        axes.set(xlabel=rf"$\sigma^\ast$ {_UNIT}", title=_title(run, *_steps(run)))
         axes.set_ylim(top=axes.dataLim.ymax / (_BELOW_LEGEND - 0.03))
         axes.legend(loc="upper center")
     panels[0].set_ylabel("inputs")
@@ -173,7 +174,7 @@ def draw_gains(pairs: Sequence[Pair]) -> Figure:
             axes.fill_between(share, np.where(sign, gain, 0.0), color=colour, lw=0, step="mid", label=label)
         axes.axhline(0, color="black", lw=0.6)
         axes.axhline(gain.mean(), color=GREY, lw=0.8, ls="--", label=f"mean {gain.mean():+.3f}")
-        axes.set(xlim=(0, 100), xlabel="inputs, by gain (%)", title=_title(pair.run))
+        axes.set(xlim=(0, 100), xlabel="inputs, by gain (%)", title=_title(pair.run, *_steps(pair.run)))
         axes.legend(loc="upper right")
     panels[0].set_ylabel(f"{_norm_symbol(pairs[0].run.table.norm)} radius gained {_UNIT}")
     return figure
@@ -330,9 +331,15 @@ def _norm_symbol(norm: int) -> str:
     return rf"$\ell_{norm}$"
 
 
-def _title(run: Run) -> str:
-    sigma, method = initial_sigma(run), literal(method_of(run))
-    return method if sigma is None else f"{method}\n" + rf"$\sigma_0 = {sigma:g}$"
+def _title(run: Run, *more: str) -> str:
+    sigma = initial_sigma(run)
+    below = [*([] if sigma is None else [rf"$\sigma_0 = {sigma:g}$"]), *more]
+    return "\n".join([literal(method_of(run)), *([", ".join(below)] if below else [])])
+
+
+def _steps(run: Run) -> list[str]:
+    """K, of an ascent."""
+    return [f"$K$ = {steps_of(run):,}"] if search_of(run).get("kind") == "AscentSearch" else []
 
 
 def _bins(sigma: NDArray[np.float64]) -> NDArray[np.float64]:

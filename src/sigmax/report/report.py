@@ -285,8 +285,8 @@ def _figures(
         figures.append(
             ResultFigure(
                 name=section.file("gain"),
-                caption="Radius gained by each input over the baseline, wrong answers counting as 0: "
-                f"{scope_of_pairs(shown)}.",
+                caption="Radius gained by each input over the baseline, wrong answers counting as 0, of the runs whose "
+                f"sigma* is shown above: {scope_of_pairs(shown)}.",
                 figure=draw_gains(shown),
             )
         )

@@ -35,6 +35,7 @@ from sigmax.rounding import format_nearest
 
 SETTINGS = "settings"  # the name of that table
 _PERCENT = f"{100 * CONFIDENCE:g} %"
+_NEITHER = "-"  # of two runs has anything at a radius
 
 
 def overview_table(section: Section) -> ResultTable:
@@ -189,7 +190,8 @@ def gain_table(section: Section, pairs: Sequence[Pair], radii: Sequence[float]) 
     return ResultTable(
         name=section.file("gain"),
         caption=f"Certified accuracy gained over the baseline at each l{_norm(section)} radius, with p of the exact "
-        "McNemar test in brackets, two-sided and not corrected for the number of tests: "
+        f"McNemar test in brackets, two-sided and not corrected for the number of tests ({_NEITHER}: neither certifies "
+        "any input): "
         f"{scope_of_pairs(pairs)}.",
         header=("run", "baseline", *(f"{radius:g}" for radius in radii)),
         rows=tuple(
@@ -197,6 +199,8 @@ def gain_table(section: Section, pairs: Sequence[Pair], radii: Sequence[float]) 
                 *(pair.run.name, pair.baseline.name),
                 *(
                     f"{format_signed(at.accuracy - at.baseline_accuracy)} ({format_p(at.p_value)})"
+                    if at.accuracy or at.baseline_accuracy
+                    else _NEITHER
                     for at in comparison.at
                 ),
             )
@@ -316,7 +320,10 @@ def format_signed(value: float, digits: int = 3) -> str:
 def _search(run: Run) -> str | None:
     """Its search: the kind and what it was set to."""
     said = search_of(run)
-    own = [f"{key} {value}" for key, value in said.items() if key not in ("kind", "initial") and value is not None]
+    known = {key: value for key, value in said.items() if key not in ("kind", "initial")}
+    if known.get("bounds", ()) is None:
+        known["bounds"] = "sigma0 / 4 to 2 sigma0"
+    own = [f"{key} {value}" for key, value in known.items() if value is not None]
     return ": ".join([said["kind"], *([", ".join(own)] if own else [])]) if said else None
 
 

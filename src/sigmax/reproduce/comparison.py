@@ -94,7 +94,7 @@ def _settings(experiment: Experiment, done: Done) -> ResultTable:
     networks = list({run.network.name: run.network for run, _ in done}.values())
     trained = {n.family: f"{n.family} {n.recipe.epochs}" for n in networks if n.recipe}
     existing = [n.model for n in networks if n.model]
-    epochs = [*trained.values(), *([f"of others not recorded: {_joined(existing)}"] if existing else [])]
+    epochs = [*trained.values(), *([f"not recorded of {_joined(existing)}"] if existing else [])]
     configs = [record.config for _, record in done]
     searches = (_search(run, record) for run, record in done if run.search.is_per_input)
     rows = [
