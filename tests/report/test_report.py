@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.figure import Figure, SubFigure
 from PIL import Image
 
@@ -17,7 +19,7 @@ from sigmax.data import ArraySource
 from sigmax.errors import InvalidInputError, RecordError
 from sigmax.records import Run, RunFolder, format_row, read_run
 from sigmax.report.canvas import render
-from sigmax.report.figures import draw_accuracy, draw_sigmas, short_names
+from sigmax.report.figures import _bins, draw_accuracy, draw_sigmas, short_names
 from sigmax.report.grouping import (
     by_steps,
     initial_sigma,
@@ -487,6 +489,17 @@ def test_a_radius_that_neither_reaches_has_no_gain_and_no_p(tmp_path: Path) -> N
     ]
     gain = next(table for table in compose_report(runs, radii=[0.25, 0.55, 0.7]).tables if table.name == "gain")
     assert gain.rows[0][2:] == ("0.000 (1.000)", "+0.500 (1.000)", "-")
+
+
+@given(
+    sigmas=st.lists(st.floats(0.01, 2.0), min_size=1, max_size=20),
+    initial=st.none() | st.floats(0.01, 2.0),
+)
+def test_bins_hold_every_sigma_and_have_sigma0_in_the_middle_of_one(sigmas: list[float], initial: float | None) -> None:
+    edges = _bins(np.array(sigmas), initial)
+    assert np.histogram(sigmas, edges)[0].sum() == len(sigmas)
+    if initial is not None and min(sigmas) <= initial <= max(sigmas):
+        assert np.abs(edges - initial).min() == pytest.approx((edges[1] - edges[0]) / 2)
 
 
 def test_the_steps_of_an_ascent_are_in_its_titles(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def draw_sigmas(runs: Sequence[Run], pairs: Sequence[Pair]) -> Figure:
             parts = {f"no baseline ({len(sigma):,})": (sigma, COLOURS[5])}
         axes.hist(
             [values for values, _ in parts.values()],
-            bins=_bins(sigma).tolist(),
+            bins=_bins(sigma, initial_sigma(run)).tolist(),
             stacked=True,
             color=[colour for _, colour in parts.values()],
             label=list(parts),
@@ -342,9 +342,14 @@ def _steps(run: Run) -> list[str]:
     return [f"$K$ = {steps_of(run):,}"] if search_of(run).get("kind") == "AscentSearch" else []
 
 
-def _bins(sigma: NDArray[np.float64]) -> NDArray[np.float64]:
+def _bins(sigma: NDArray[np.float64], initial: float | None) -> NDArray[np.float64]:
+    """Edges of equal bins over all sigmas, with sigma0, which many keep, in the middle of one."""
     low, high = float(sigma.min()), float(sigma.max())
-    return np.linspace(low, high if high > low else low + 1e-3, _BINS + 1)
+    width = max((high - low) / _BINS, 1e-4)
+    middle = low if initial is None else initial
+    # What rounding puts on an edge gets a bin more.
+    below, above = (np.ceil(reach / width - 0.5 + 1e-6) for reach in (middle - low, high - middle))
+    return middle + width * (np.arange(-below, above + 2) - 0.5)
 
 
 def _answer(predict: int, label: int, names: Sequence[str]) -> str:
