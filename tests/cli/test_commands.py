@@ -94,7 +94,7 @@ def test_the_ascent_steps_as_far_as_asked(run: Run, digits_model: Path, tmp_path
     for search in ("halving", "grid"):
         code, _, err = certify(run, digits_model, tmp_path / "x", "--search", search, "--search-step-size", 0.01)
         assert code == 2
-        assert f"expected --search-step-size with --search ascent or ascent-paper, got {search}" in err
+        assert f"expected step_size only for ascent and ascent-paper, got search='{search}'" in err
 
 
 def test_bounds_are_those_that_were_asked_for(run: Run, digits_model: Path, tmp_path: Path) -> None:

@@ -580,6 +580,17 @@ def test_searches_with_other_draws_are_other_searches(tmp_path: Path) -> None:
     ]
 
 
+def test_an_ascent_with_other_steps_is_another_search(tmp_path: Path) -> None:
+    runs = [
+        make_run(
+            tmp_path / f"step-{step}", [0.5], search=algorithm_1(0.25, 10) | {"step_size": step}, method="cohen-ds"
+        )
+        for step in (1e-4, 1e-3)
+    ]
+    (section,) = sections(runs)
+    assert list(section.methods) == ["cohen-ds, Algorithm 1", "cohen-ds, Algorithm 1, steps of 0.001"]
+
+
 def test_names_are_drawn_as_they_are(tmp_path: Path) -> None:
     runs = [
         make_run(tmp_path / name, [0.5, 0.4], search=fixed(0.25), method=name)

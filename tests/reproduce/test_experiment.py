@@ -73,6 +73,7 @@ def test_an_experiment_is_what_its_file_says(tmp_path: Path) -> None:
         ('search = "halving"', 'search = "halfing"', "expected certify[2].search to be fixed or halving"),
         ('search = "halving"', 'search = "halving"\nsteps = 3', "expected certify[2].steps only for ascent"),
         ('search = "halving"', 'search = "halving"\nsamples = 5', "expected certify[2].samples only for ascent"),
+        ('search = "halving"', 'search = "halving"\nstep_size = 0.1', "expected step_size only for ascent"),
         ('search = "fixed"', 'search = "fixed"\nsamples = 5', "expected certify[0].samples only for ascent"),
         ('search = "halving"', 'search = "halving"\nnorm = "l3"', "expected certify[2].norm to be l1 or l2"),
         ('search = "halving"', 'search = "fixed"', "expected one certification cohen-0.25-fixed, got two"),
@@ -101,6 +102,12 @@ def test_a_typo_is_met_with_the_preset_that_was_meant(spec: str, hint: str) -> N
     with pytest.raises(InvalidInputError) as refusal:
         load_experiment(spec)
     assert str(refusal.value).endswith(hint)
+
+
+def test_a_certification_may_have_steps_of_another_size(tmp_path: Path) -> None:
+    text = EXPERIMENT + '\n[[certify]]\nnetworks = "cohen"\nsearch = "ascent-paper"\nsteps = 7\nstep_size = 1e-3\n'
+    search = load_experiment(str(write_experiment(tmp_path, text))).certifications[-1].search
+    assert search == AscentSearch.paper(initial=0.25, steps=7, step_size=1e-3)
 
 
 def test_two_certifications_may_differ_by_a_label(tmp_path: Path) -> None:

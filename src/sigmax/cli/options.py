@@ -1,7 +1,7 @@
 """Options that several commands share, and what they build."""
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -168,13 +168,10 @@ def make_search(
     if initial is None:
         raise InvalidInputError("expected --sigma, got none, and the model does not say what it was trained with")
     name = search.value if search else "halving" if per_input else "fixed"
-    if (steps is not None or samples is not None) and name in ("halving", "fixed"):
+    given = {key: value for key, value in {"steps": steps, "samples": samples}.items() if value is not None}
+    if given and name in ("halving", "fixed"):
         raise InvalidInputError(f"expected --steps and --search-samples with --search ascent or grid, got {name}")
-    if step_size is not None and name not in ("ascent", "ascent-paper"):
-        raise InvalidInputError(f"expected --search-step-size with --search ascent or ascent-paper, got {name}")
-    asked = {"steps": steps, "samples": samples, "step_size": step_size}
-    given: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
-    return named_search(name, initial=initial, bounds=_parse_bounds(bounds), **given)
+    return named_search(name, initial=initial, step_size=step_size, bounds=_parse_bounds(bounds), **given)
 
 
 def make_smoothed(

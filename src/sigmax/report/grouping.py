@@ -24,6 +24,7 @@ ALGORITHM_1 = "Algorithm 1"
 UNKNOWN = "-"  # the record does not say
 _DRAWN = ("AscentSearch", "GridSearch")  # searches with a number of draws
 _BOUNDED = ("AscentSearch", "HalvingSearch")  # searches that take limits of sigma
+_USUAL_STEP = 1e-4  # of an ascent; others are said
 _SEARCHES = {"FixedSigma": "", "HalvingSearch": "halving", "GridSearch": "grid"}
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -102,6 +103,8 @@ def search_name(run: Run) -> str:
     if kind in _BOUNDED and search.get("bounds") and upper_bound(run) is not None:
         low, high = (float(bound) / float(search["initial"]) for bound in search["bounds"])
         name += f" within {low:g} to {high:g} sigma0"
+    if kind == "AscentSearch" and search.get("step_size", _USUAL_STEP) != _USUAL_STEP:
+        name += f", steps of {search['step_size']:g}"
     return with_draws(name, int(search["samples"]) if kind in _DRAWN and "samples" in search else 1)
 
 
@@ -239,7 +242,7 @@ def _draws_of(run: Run) -> str:
 def _details_of(run: Run) -> str:
     """The settings of its search that its name does not tell."""
     told = {"kind", "initial", "fixes_class", "steps", "bounds", "upper"}
-    told |= {"samples", "evaluations"} if search_of(run).get("kind") in _DRAWN else set()
+    told |= {"samples", "evaluations", "step_size"} if search_of(run).get("kind") in _DRAWN else set()
     return ", ".join(f"{name} {value}" for name, value in search_of(run).items() if name not in told)
 
 

@@ -191,6 +191,7 @@ class _Certify:
     search: SearchName
     steps: tuple[int, ...] = (900,)
     samples: int = 1
+    step_size: float | None = None
     norm: Literal["l1", "l2"] | None = None
     label: str | None = None
 
@@ -341,7 +342,9 @@ def _certification(block: _Certify, network: Network, steps: int, budget: Budget
     return Certification(
         name="-".join(parts),
         network=network,
-        search=named_search(block.search, initial=network.sigma, steps=steps, samples=block.samples),
+        search=named_search(
+            block.search, initial=network.sigma, steps=steps, samples=block.samples, step_size=block.step_size
+        ),
         search_name=block.search,
         noise=noise,
         budget=budget,

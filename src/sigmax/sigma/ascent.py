@@ -21,6 +21,8 @@ from sigmax.sigma.search import (
     mean_probabilities,
 )
 
+PAPER_STEP = 1e-4  # what the paper calls alpha
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ class AscentSearch(SigmaSearch):
     initial: float
     steps: int = 900
     samples: int = 1
-    step_size: float = 1e-4
+    step_size: float = PAPER_STEP
     bounds: tuple[float, float] | None = None
     clamp: tuple[float, float] = (0.02, 0.98)
     fixes_class: bool = True
@@ -62,7 +64,7 @@ class AscentSearch(SigmaSearch):
             raise InvalidInputError("expected fixes_class=True with a pilot, got False; set pilot=0")
 
     @classmethod
-    def paper(cls, *, initial: float, steps: int = 900, samples: int = 1, step_size: float = 1e-4) -> Self:
+    def paper(cls, *, initial: float, steps: int = 900, samples: int = 1, step_size: float = PAPER_STEP) -> Self:
         """The paper's Algorithm 1: plain ascent, the class free at each step, no bounds, no pilot."""
         unbounded = (-float("inf"), float("inf"))
         return cls(

@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 from sigmax.errors import InvalidInputError
 from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
 from sigmax.sigma import AscentSearch
+from sigmax.sigma.ascent import PAPER_STEP
 from sigmax.train.examples import AUGMENTS, Augment
 from sigmax.train.objectives import Objective, method_spec
 from sigmax.train.objectives.cohen import Cohen
@@ -64,7 +65,7 @@ class Recipe:
     warmup: int = 0
     search_steps: int = 1
     search_samples: int = 1
-    step_size: float = 1e-4
+    step_size: float = PAPER_STEP
     seed: int = 0
     precision: Precision = "32-true"
 
