@@ -2,6 +2,8 @@
 
 import copy
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -81,6 +83,32 @@ def test_what_cannot_be_run_says_what_to_do() -> None:
         accelerate(network(), "abacus", batch_shape=(4, 1, 8, 8))  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="use the eager backend"):
         accelerate(Stubborn().eval(), "openvino", batch_shape=(4, 1, 8, 8))
+
+
+@pytest.mark.parametrize("backend", ["openvino", "openvino-int8"])
+def test_an_interrupt_after_engines_are_gone_is_an_interrupt(backend: str) -> None:
+    pytest.importorskip("openvino")
+    script = f"""
+import signal, torch
+from sigmax.models import build_network
+from sigmax.models.backends import accelerate
+
+def engine(rows):
+    network = build_network("digits-cnn", num_classes=10, in_channels=1).eval()
+    fast = accelerate(network, "{backend}", batch_shape=(rows, 1, 8, 8))
+    fast(torch.rand(rows + 1, 1, 8, 8))
+    return fast
+
+engines = [engine(rows) for rows in (2, 4, 6)]
+while engines:
+    engines.pop(0)  # the first that came is the first to go
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
 
 
 def test_eager_is_the_network_itself() -> None:

@@ -4,8 +4,11 @@ Engines differ in the last bits, and 8-bit integers in more, so a certificate be
 its name and version are part of the model's fingerprint.
 """
 
+import ctypes
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal, final, get_args
 
 import torch
@@ -129,6 +132,31 @@ def _compiled(model: nn.Module) -> FastModel:
     return FastModel(model, engine, f"compile torch {torch.__version__}")
 
 
+class _SignalStack(ctypes.Structure):
+    """stack_t of Linux."""
+
+    _fields_ = (("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+
+@contextmanager
+def _kept_signal_stack() -> Iterator[None]:
+    """Signals go on being handled where they were.
+
+    OpenVINO gives the thread a stack for them that goes with its network; where two networks go in another order than
+    they came, one that is gone is put back, and the next signal, as Ctrl-C, would end the process.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    libc, usual = ctypes.CDLL(None), _SignalStack()
+    libc.sigaltstack(None, ctypes.byref(usual))
+    try:
+        yield
+    finally:
+        libc.sigaltstack(ctypes.byref(usual), None)
+
+
+@_kept_signal_stack()
 def _openvino(model: nn.Module, shape: tuple[int, ...], *, is_int8: bool) -> FastModel:
     try:
         import openvino
@@ -149,6 +177,7 @@ def _openvino(model: nn.Module, shape: tuple[int, ...], *, is_int8: bool) -> Fas
         name, found = f"openvino-int8 {release}", digest(graph)
     built: dict[tuple[int, ...], openvino.InferRequest] = {}
 
+    @_kept_signal_stack()
     def build(x: Tensor) -> openvino.InferRequest:
         if is_int8:  # ranges are read off once: all shapes are one function
             fitting = graph.clone()
