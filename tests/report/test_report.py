@@ -502,6 +502,18 @@ def test_bins_hold_every_sigma_and_have_sigma0_in_the_middle_of_one(sigmas: list
         assert np.abs(edges - initial).min() == pytest.approx((edges[1] - edges[0]) / 2)
 
 
+def test_only_bounds_that_are_known_are_said(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / kind, [0.6], search={"kind": kind, "initial": 0.25, "bounds": None})
+        for kind in ("HalvingSearch", "OwnSearch")
+    ]
+    column = settings_table(runs).header.index("search")
+    assert [row[column] for row in settings_table(runs).rows] == [
+        "HalvingSearch: bounds sigma0 / 4 to 2 sigma0",
+        "OwnSearch",
+    ]
+
+
 def test_the_steps_of_an_ascent_are_in_its_titles(tmp_path: Path) -> None:
     halving = {"kind": "HalvingSearch", "initial": 0.5, "bounds": None}
     runs = [

@@ -321,7 +321,7 @@ def _search(run: Run) -> str | None:
     """Its search: the kind and what it was set to."""
     said = search_of(run)
     known = {key: value for key, value in said.items() if key not in ("kind", "initial")}
-    if known.get("bounds", ()) is None:
+    if known.get("bounds", ()) is None and upper_bound(run) is not None:  # of our searches, not of one's own
         known["bounds"] = "sigma0 / 4 to 2 sigma0"
     own = [f"{key} {value}" for key, value in known.items() if value is not None]
     return ": ".join([said["kind"], *([", ".join(own)] if own else [])]) if said else None
