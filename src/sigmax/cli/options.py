@@ -171,7 +171,7 @@ def make_search(
     given = {key: value for key, value in {"steps": steps, "samples": samples}.items() if value is not None}
     if given and name in ("halving", "fixed"):
         raise InvalidInputError(f"expected --steps and --search-samples with --search ascent or grid, got {name}")
-    return named_search(name, initial=initial, step_size=step_size, bounds=_parse_bounds(bounds), **given)
+    return named_search(name, initial=initial, step_size=step_size, bounds=parse_range("--bounds", bounds), **given)
 
 
 def make_smoothed(
@@ -223,13 +223,14 @@ def make_smoothed(
     )
 
 
-def _parse_bounds(text: str | None) -> tuple[float, float] | None:
+def parse_range(option: str, text: str | None) -> tuple[float, float] | None:
+    """Two numbers with a comma between them."""
     if text is None:
         return None
     try:
         low, high = (float(bound) for bound in text.split(","))
     except ValueError:
-        raise InvalidInputError(f"expected --bounds LOW,HIGH like 0.05,0.8, got {text!r}") from None
+        raise InvalidInputError(f"expected {option} LOW,HIGH like 0.05,0.8, got {text!r}") from None
     return low, high
 
 

@@ -13,7 +13,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sigmax.cli.console import check_interrupt, log_console, out_console, resumable, say
-from sigmax.cli.options import DownloadOption, JsonOption, Norm
+from sigmax.cli.options import DownloadOption, JsonOption, Norm, parse_range
 from sigmax.errors import InvalidInputError
 from sigmax.rounding import format_duration, format_nearest
 
@@ -45,6 +45,9 @@ def train(
     sigma: Annotated[
         float | None,
         typer.Option(help="Noise level; by default that of --from. With --per-input, where each example starts."),
+    ] = None,
+    sigma_range: Annotated[
+        str | None, typer.Option(help="LOW,HIGH: each visit to an example draws its level from there.")
     ] = None,
     method: Annotated[
         str | None, typer.Option(help="cohen, smoothadv, macer, consistency, or package.module:Class.")
@@ -78,6 +81,10 @@ def train(
     clip: Annotated[float | None, typer.Option(help="Cut the norm of the gradient to this.")] = None,
     augment: Annotated[str | None, typer.Option(help="none, crop, crop-flip or crop-flip-cutout.")] = None,
     norm: Annotated[Norm | None, typer.Option(help="l2: Gaussian noise; l1: uniform noise.")] = None,
+    split: Annotated[
+        str,
+        typer.Option(help="train: all training images; fit: all but every tenth, which are kept for choices."),
+    ] = "train",
     out: Annotated[
         Path | None,
         typer.Option(help="Where the network, the checkpoints and the curves go.", show_default="runs/…"),
@@ -107,9 +114,11 @@ def train(
     from sigmax.train import train as run
     from sigmax.train.run import method_name
 
+    levels = parse_range("--sigma-range", sigma_range)
     given = {
         "arch": arch,
-        "sigma": sigma,
+        "sigma": sigma if levels is None or sigma is not None else (levels[0] * levels[1]) ** 0.5,
+        "sigma_range": levels,
         "norm": norm.value if norm else None,
         "normalize": normalize,
         "epochs": epochs,
@@ -134,11 +143,20 @@ def train(
     recipe, network = make_recipe(data, settings, method, option or [], preset, start)
     if out is None:
         out = Path("runs") / f"{data.partition(':')[0]}-{method_name(recipe)}-{recipe.sigma:g}"
-    source = load_source(data, split="train", download=download)
+    if split not in ("train", "fit"):
+        raise InvalidInputError(f"expected --split train or fit, got {split!r}")
+    source = load_source(data, split="fit" if split == "fit" else "train", download=download)
     fabric = _fabric(recipe, device, devices)
     with resumable(f"the same command with --out {out} --resume"), _progress(recipe, fabric.is_global_zero) as show:
         summary = run(
-            recipe, source, out, held_out=_held_out(data), fabric=fabric, network=network, resume=resume, on_step=show
+            recipe,
+            source,
+            out,
+            held_out=_held_out(data, split),
+            fabric=fabric,
+            network=network,
+            resume=resume,
+            on_step=show,
         )
     if not fabric.is_global_zero:
         return
@@ -181,11 +199,11 @@ def make_recipe(
     return recipe, network
 
 
-def _held_out(data: str) -> Any:
-    """The test split of a named data set; a folder of the user's own has none."""
+def _held_out(data: str, split: str) -> Any:
+    """Images that the training does not see; a folder of the user's own has none."""
     from sigmax.data import has_splits, load_source
 
-    return load_source(data, split="test") if has_splits(data) else None
+    return load_source(data, split="tune" if split == "fit" else "test") if has_splits(data) else None
 
 
 def _fabric(recipe: "Recipe", device: str, devices: int | None) -> "Fabric":

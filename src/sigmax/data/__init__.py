@@ -4,13 +4,16 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from sigmax.data.source import ArraySource, ImageSource
+import numpy as np
+
+from sigmax.data.source import ArraySource, ImageSource, SubsetSource
 from sigmax.errors import DataError, did_you_mean
 from sigmax.files import cache_folder
 
 __all__ = ["ArraySource", "ImageSource", "Split", "check_spelling", "data_folder", "has_splits", "load_source"]
 
-Split = Literal["train", "test"]
+Split = Literal["train", "test", "fit", "tune"]
+TUNE_EVERY = 10  # every so-many-th training image is for choosing settings ("tune"), the others to learn from ("fit")
 SPELLINGS = "digits, mnist[:DIR], fashion-mnist[:DIR], cifar10[:DIR], imagenet:DIR, folder:DIR, arrays:FILE.npz"
 _ALONE = ("digits", "mnist", "fashion-mnist", "cifar10")  # names that need no place; they have two splits
 _PLACED = ("mnist", "fashion-mnist", "cifar10", "imagenet", "folder", "arrays")  # names that take one
@@ -40,9 +43,14 @@ def has_splits(spec: str) -> bool:
 def load_source(spec: str, *, split: Split = "test", download: bool = False) -> ImageSource:
     """The data set that `spec` names; see `SPELLINGS` for what there is.
 
-    `split` says which part of a set that has two; see `has_splits`.
+    `split` says which part of a set that has several; see `has_splits`. "fit" and "tune" are parts of "train":
+    settings are chosen on images that no weight has seen, and that no test will see.
     """
     check_spelling(spec)
+    if split in ("fit", "tune"):
+        whole = load_source(spec, split="train", download=download)
+        is_tune = np.arange(len(whole)) % TUNE_EVERY == 0
+        return SubsetSource(whole, np.flatnonzero(is_tune if split == "tune" else ~is_tune))
     name, _, place = spec.partition(":")
     path = Path(place).expanduser()  # no shell expands the ~ of `folder:~/images`
     if name == "digits":

@@ -106,3 +106,25 @@ class ArraySource(ImageSource):
         """The images at these places."""
         pixels = self._pixels[np.asarray(indices, dtype=np.int64)].astype(np.float32)
         return pixels if self.levels is None else pixels / np.float32(self.levels)
+
+
+@final
+class SubsetSource(ImageSource):
+    """Some images of another source, in the order of their places there."""
+
+    def __init__(self, source: ImageSource, places: NDArray[np.int64]) -> None:
+        self.name = source.name
+        self.class_names = source.class_names
+        self.labels = source.labels[places]
+        self.levels = source.levels
+        self._source = source
+        self._places = places
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one image."""
+        return self._source.shape
+
+    def images(self, indices: Sequence[int]) -> Images:
+        """The images at these places of the subset."""
+        return self._source.images(self._places[np.asarray(indices, dtype=np.int64)].tolist())

@@ -6,7 +6,7 @@ from typing import Protocol, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import max_pool2d, relu
+from torch.nn.functional import batch_norm, max_pool2d, relu, silu
 
 from sigmax.errors import ModelError
 
@@ -17,6 +17,77 @@ class Builder(Protocol):
     def __call__(self, *, num_classes: int, in_channels: int) -> nn.Module:
         """Return the network with fresh weights."""
         ...
+
+
+AWARE = "-aware"  # the end of an architecture's name: it takes a noise level beside its input
+_CODE = 64  # numbers that stand for the level inside a network
+
+
+def takes_level(network: object) -> bool:
+    """Whether a network is called with a noise level for each row beside the inputs."""
+    return bool(getattr(network, "takes_level", False))
+
+
+def told(network: Callable[..., Tensor], x: Tensor, tau: Tensor | None) -> Tensor:
+    """f(x, tau): a noise-aware network is told the level of each row, others see the input alone."""
+    return network(x, tau) if takes_level(network) else network(x)
+
+
+@final
+class LevelCode(nn.Module):
+    """Noise levels (batch,) as codes (batch, 64): a small network on log tau."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(1, _CODE)
+        self.out = nn.Linear(_CODE, _CODE)
+
+    def forward(self, tau: Tensor) -> Tensor:
+        """Map levels to codes, in full precision: bfloat16 would tell nearby levels apart badly."""
+        with torch.autocast(tau.device.type, enabled=False):
+            u = (tau.float() / 0.25).log().unsqueeze(-1)  # batch 1: around 0 for the usual levels
+            return silu(self.out(silu(self.hidden(u))))
+
+
+@final
+class LevelNorm(nn.BatchNorm2d):
+    """Batch norm whose scale and shift follow the level that the network is told; plain batch norm at the start."""
+
+    takes_level = True
+
+    def __init__(self, channels: int, *, eps: float = 1e-5) -> None:
+        super().__init__(channels, eps=eps)
+        self.film = nn.Linear(_CODE, 2 * channels)
+        nn.init.zeros_(self.film.weight)
+        nn.init.zeros_(self.film.bias)
+
+    def forward(self, x: Tensor, code: Tensor) -> Tensor:  # type: ignore[override]
+        """Normalise, then scale and shift: every row by its own level, or all by one where there is one code."""
+        scale, shift = self.film(code).chunk(2, dim=-1)  # codes channels
+        if len(code) == 1 and not self.training:  # one level for the batch costs nothing: it joins batch norm's own
+            scale, shift = 1 + scale[0], shift[0]
+            weight, bias = self.weight * scale, self.bias * scale + shift
+            return batch_norm(x, self.running_mean, self.running_var, weight, bias, eps=self.eps)
+        y = super().forward(x)
+        return torch.addcmul(shift[..., None, None], y, 1 + scale[..., None, None])
+
+
+@final
+class LevelChain(nn.Sequential):
+    """Modules one after another; those that take a level, or its code, are given it."""
+
+    takes_level = True
+
+    def forward(self, x: Tensor, level: Tensor) -> Tensor:  # type: ignore[override]
+        """Map x through all modules."""
+        for module in self:
+            x = told(module, x, level)
+        return x
+
+
+def _chain(*modules: nn.Module) -> nn.Sequential:
+    """The modules one after another, with the level for those that take one."""
+    return (LevelChain if any(map(takes_level, modules)) else nn.Sequential)(*modules)
 
 
 def _conv(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1) -> nn.Conv2d:
@@ -35,11 +106,16 @@ class BasicBlock(nn.Module):
         self.bn2 = norm(width)
         self.downsample = _shortcut(inputs, width, stride, norm)
 
-    def forward(self, x: Tensor) -> Tensor:
+    @property
+    def takes_level(self) -> bool:
+        """Whether it is called with a code of the noise level."""
+        return takes_level(self.bn1)
+
+    def forward(self, x: Tensor, code: Tensor | None = None) -> Tensor:
         """Map (batch, inputs, h, w) to (batch, width, h / stride, w / stride)."""
-        shortcut = x if self.downsample is None else self.downsample(x)
-        out = relu(self.bn1(self.conv1(x)))
-        return relu(self.bn2(self.conv2(out)) + shortcut)
+        shortcut = x if self.downsample is None else told(self.downsample, x, code)
+        out = relu(told(self.bn1, self.conv1(x), code))
+        return relu(told(self.bn2, self.conv2(out), code) + shortcut)
 
 
 @final
@@ -64,18 +140,23 @@ class Bottleneck(nn.Module):
         self.bn3 = norm(4 * width)
         self.downsample = _shortcut(inputs, 4 * width, stride, norm)
 
-    def forward(self, x: Tensor) -> Tensor:
+    @property
+    def takes_level(self) -> bool:
+        """Whether it is called with a code of the noise level."""
+        return takes_level(self.bn1)
+
+    def forward(self, x: Tensor, code: Tensor | None = None) -> Tensor:
         """Map (batch, inputs, h, w) to (batch, 4 width, h / stride, w / stride)."""
-        shortcut = x if self.downsample is None else self.downsample(x)
-        out = relu(self.bn1(self.conv1(x)))
-        out = relu(self.bn2(self.conv2(out)))
-        return relu(self.bn3(self.conv3(out)) + shortcut)
+        shortcut = x if self.downsample is None else told(self.downsample, x, code)
+        out = relu(told(self.bn1, self.conv1(x), code))
+        out = relu(told(self.bn2, self.conv2(out), code))
+        return relu(told(self.bn3, self.conv3(out), code) + shortcut)
 
 
 def _shortcut(inputs: int, outputs: int, stride: int, norm: Callable[[int], nn.Module]) -> nn.Sequential | None:
     if stride == 1 and inputs == outputs:
         return None
-    return nn.Sequential(_conv(inputs, outputs, kernel=1, stride=stride), norm(outputs))
+    return _chain(_conv(inputs, outputs, kernel=1, stride=stride), norm(outputs))
 
 
 @final
@@ -119,20 +200,27 @@ class ResNet(nn.Module):
             for j in range(depth):
                 blocks.append(block(channels, width, stride=2 if i > 0 and j == 0 else 1, norm=norm))
                 channels = width * expansion
-            self.add_module(name, nn.Sequential(*blocks))
+            self.add_module(name, _chain(*blocks))
         self.fc = nn.Linear(channels, num_classes)
+        self.level = LevelCode() if takes_level(self.bn1) else None
         for module in self.modules():
             # On the meta device only shapes count, and normal_ takes a second to import what it needs.
             if isinstance(module, nn.Conv2d) and not module.weight.is_meta:
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map images to logits."""
-        x = relu(self.bn1(self.conv1(x)))
+    @property
+    def takes_level(self) -> bool:
+        """Whether it is told a noise level."""
+        return self.level is not None
+
+    def forward(self, x: Tensor, tau: Tensor | None = None) -> Tensor:
+        """Map images, and the levels that a noise-aware network is told, to logits."""
+        code = None if self.level is None else self.level(tau)
+        x = relu(told(self.bn1, self.conv1(x), code))
         if not self.small_images:
             x = max_pool2d(x, kernel_size=3, stride=2, padding=1)
         for name in self.stages:
-            x = self.get_submodule(name)(x)
+            x = told(self.get_submodule(name), x, code)
         return self.fc(x.mean(dim=(2, 3)))  # type: ignore[no-any-return]
 
 
@@ -168,28 +256,50 @@ class PatchResNet(nn.Module):
     where it is cheap: to 16 x 16, 8 x 8 and 4 x 4 maps.
     """
 
-    def __init__(self, *, num_classes: int, in_channels: int = 3, width: int = 48) -> None:
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        in_channels: int = 3,
+        width: int = 48,
+        norm: Callable[[int], nn.Module] = nn.BatchNorm2d,
+    ) -> None:
         super().__init__()
-        self.stem = _unit(in_channels, width, kernel=6, stride=2)
-        self.residual1 = nn.Sequential(_unit(width, width), _unit(width, width))
-        self.down1 = _unit(width, 2 * width, stride=2)
-        self.residual2 = nn.Sequential(_unit(2 * width, 2 * width), _unit(2 * width, 2 * width))
-        self.down2 = _unit(2 * width, 4 * width, stride=2)
-        self.residual3 = nn.Sequential(_unit(4 * width, 4 * width), _unit(4 * width, 4 * width))
+        unit = partial(_unit, norm=norm)
+        self.stem = unit(in_channels, width, kernel=6, stride=2)
+        self.residual1 = _chain(unit(width, width), unit(width, width))
+        self.down1 = unit(width, 2 * width, stride=2)
+        self.residual2 = _chain(unit(2 * width, 2 * width), unit(2 * width, 2 * width))
+        self.down2 = unit(2 * width, 4 * width, stride=2)
+        self.residual3 = _chain(unit(4 * width, 4 * width), unit(4 * width, 4 * width))
         self.fc = nn.Linear(4 * width, num_classes)
+        self.level = LevelCode() if takes_level(self.stem) else None
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map images to logits."""
-        x = self.stem(x)
-        x = self.down1(x + self.residual1(x))
-        x = self.down2(x + self.residual2(x))
-        x = x + self.residual3(x)
+    @property
+    def takes_level(self) -> bool:
+        """Whether it is told a noise level."""
+        return self.level is not None
+
+    def forward(self, x: Tensor, tau: Tensor | None = None) -> Tensor:
+        """Map images, and the levels that a noise-aware network is told, to logits."""
+        code = None if self.level is None else self.level(tau)
+        x = told(self.stem, x, code)
+        x = told(self.down1, x + told(self.residual1, x, code), code)
+        x = told(self.down2, x + told(self.residual2, x, code), code)
+        x = x + told(self.residual3, x, code)
         return self.fc(x.mean(dim=(2, 3)))  # type: ignore[no-any-return]
 
 
-def _unit(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1) -> nn.Sequential:
+def _unit(
+    inputs: int,
+    outputs: int,
+    *,
+    kernel: int = 3,
+    stride: int = 1,
+    norm: Callable[[int], nn.Module] = nn.BatchNorm2d,
+) -> nn.Sequential:
     """Convolution, batch norm, ReLU; a stride of 1 keeps the size of a map, one of 2 halves it."""
-    return nn.Sequential(_conv(inputs, outputs, kernel=kernel, stride=stride), nn.BatchNorm2d(outputs), nn.ReLU())
+    return _chain(_conv(inputs, outputs, kernel=kernel, stride=stride), norm(outputs), nn.ReLU())
 
 
 @final
@@ -212,9 +322,14 @@ class DigitsCNN(nn.Module):
         return self.head(self.features(x))  # type: ignore[no-any-return]
 
 
-def _cifar_resnet(depth: int) -> Builder:
+def _cifar_resnet(depth: int) -> Callable[..., nn.Module]:
     blocks = (depth - 2) // 6
     return partial(ResNet, BasicBlock, [blocks] * 3, [16, 32, 64])
+
+
+def _with_aware(plain: dict[str, Callable[..., nn.Module]]) -> dict[str, Builder]:
+    """Each network, and its form that is told a noise level."""
+    return plain | {name + AWARE: partial(builder, norm=LevelNorm) for name, builder in plain.items()}
 
 
 _WIDE = [64, 128, 256, 512]
@@ -222,11 +337,16 @@ _RESNET50 = partial(ResNet, depths=[3, 4, 6, 3], widths=_WIDE, small_images=Fals
 ARCHITECTURES: dict[str, Builder] = {
     "digits-cnn": DigitsCNN,
     "fast-resnet9": FastResNet,
-    "patch-resnet10": PatchResNet,
-    "resnet18": partial(ResNet, BasicBlock, [2, 2, 2, 2], _WIDE),  # CIFAR form
-    "resnet20": _cifar_resnet(20),
-    "resnet56": _cifar_resnet(56),
-    "resnet110": _cifar_resnet(110),
+    **_with_aware(
+        {
+            "patch-resnet10": PatchResNet,
+            "patch-resnet10-wide": partial(PatchResNet, width=96),
+            "resnet18": partial(ResNet, BasicBlock, [2, 2, 2, 2], _WIDE),  # CIFAR form
+            "resnet20": _cifar_resnet(20),
+            "resnet56": _cifar_resnet(56),
+            "resnet110": _cifar_resnet(110),
+        }
+    ),
     "resnet50": partial(_RESNET50, Bottleneck),
     # Keras' form of the same: the stride on the first 1 x 1 convolution, batch norm with eps = 1e-3.
     "resnet50-keras": partial(

@@ -18,7 +18,13 @@ from torch import Tensor, nn
 from sigmax.errors import ModelError, one_line
 from sigmax.files import import_own, write_atomically
 from sigmax.models import normalisation
-from sigmax.models.architectures import build_network, matching_architectures, network_sizes
+from sigmax.models.architectures import (
+    LevelChain,
+    build_network,
+    matching_architectures,
+    network_sizes,
+    takes_level,
+)
 from sigmax.models.classifier import Outputs
 from sigmax.models.normalisation import Normalize
 from sigmax.models.onnx import OnnxModel
@@ -43,6 +49,7 @@ class ModelCard:
     std: tuple[float, ...] = ()
     class_names: tuple[str, ...] = ()
     sigma: float | None = None  # the noise level it was trained with
+    sigma_range: tuple[float, float] | None = None  # the levels, where they were many
     noise: str | None = None
     method: str | None = None  # how it was trained
     outputs: Outputs = "logits"
@@ -73,7 +80,7 @@ class LoadedModel:
 
 def with_normalisation(network: nn.Module, normalize: Normalize) -> nn.Module:
     """The network on inputs in pixel space."""
-    model = nn.Sequential()
+    model = (LevelChain if takes_level(network) else nn.Sequential)()
     model.add_module("normalize", normalize)
     model.add_module("network", network)
     return model
@@ -267,8 +274,8 @@ def _sizes(path: Path, arch: str, state: dict[str, Tensor]) -> tuple[int, int]:
 def _parse_card(text: str, path: Path) -> ModelCard:
     try:
         fields = json.loads(text)
-        for name in ("input_shape", "mean", "std", "class_names"):
-            fields[name] = tuple(fields[name]) if fields[name] is not None else None
+        for name in ("input_shape", "mean", "std", "class_names", "sigma_range"):
+            fields[name] = tuple(fields[name]) if fields.get(name) is not None else None
         return ModelCard(**fields)
     except (ValueError, TypeError, KeyError) as error:
         raise ModelError(f"{path}: expected a card that this version reads, got: {error}") from error

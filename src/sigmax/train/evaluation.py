@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sigmax.data import ImageSource
+from sigmax.models.architectures import told
 from sigmax.noise import SmoothingDistribution
 from sigmax.sampling import Stage, random_stream
 
@@ -14,7 +15,7 @@ _ROWS = 500  # images at a time
 
 
 @contextmanager
-def evaluating(network: Callable[[Tensor], Tensor]) -> Iterator[Callable[[Tensor], Tensor]]:
+def evaluating(network: Callable[..., Tensor]) -> Iterator[Callable[..., Tensor]]:
     """The bare network in evaluation mode and full precision, taken out of what wraps it; then as it was.
 
     Gradients with respect to inputs and sigma are small: half precision would lose them.
@@ -46,5 +47,6 @@ def noisy_accuracy(
             places = range(start, min(start + _ROWS, len(source)))
             x = torch.from_numpy(source.images(places)).to(device)
             noisy = x + sigma * noise.fill(torch.empty_like(x), generator=stream)
-            hits += int((fixed(noisy).argmax(dim=1).cpu().numpy() == source.labels[start : start + _ROWS]).sum())
+            logits = told(fixed, noisy, torch.full((1,), sigma, device=device))
+            hits += int((logits.argmax(dim=1).cpu().numpy() == source.labels[start : start + _ROWS]).sum())
     return hits / len(source)

@@ -24,6 +24,7 @@ class Recipe:
     Args:
         arch: The network; see `sigmax.models.build_network`.
         sigma: The noise level; with `per_input`, where each example's own level starts.
+        sigma_range: Lowest and highest level: each visit to an example draws its own, uniformly in log sigma.
         objective: What is minimised.
         norm: "l2": Gaussian noise; "l1": uniform noise of half-width sigma.
         normalize: The normalisation in front of the network.
@@ -48,6 +49,7 @@ class Recipe:
 
     arch: str
     sigma: float
+    sigma_range: tuple[float, float] | None = None
     objective: Objective = field(default_factory=Cohen)
     norm: Literal["l2", "l1"] = "l2"
     normalize: str = "none"
@@ -99,6 +101,13 @@ class Recipe:
             raise InvalidInputError(f"expected seed < 2**63, got seed={self.seed}")
         if self.clip is not None and not self.clip > 0:
             raise InvalidInputError(f"expected clip > 0, got clip={self.clip}")
+        if self.sigma_range is not None:
+            low, high = self.sigma_range
+            if not 0 < low < high < float("inf") or self.per_input:
+                raise InvalidInputError(
+                    f"expected 0 < low < high in sigma_range, without per_input, got {low},{high}, "
+                    f"per_input={self.per_input}"
+                )
         if self.per_input and self.warmup >= self.epochs:
             raise InvalidInputError(
                 f"expected warmup < epochs with per_input, got warmup={self.warmup}, epochs={self.epochs}: "

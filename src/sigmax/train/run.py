@@ -291,6 +291,7 @@ def model_card(recipe: Recipe, source: ImageSource) -> ModelCard:
         std=std,
         class_names=source.class_names,
         sigma=recipe.sigma,
+        sigma_range=recipe.sigma_range,
         noise=recipe.noise.name,
         method=method_name(recipe),
     )

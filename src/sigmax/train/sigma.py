@@ -6,6 +6,8 @@ from typing import final
 import torch
 from torch import Tensor
 
+from sigmax.errors import InvalidInputError
+from sigmax.models.architectures import takes_level
 from sigmax.noise import SmoothingDistribution
 from sigmax.sigma import AscentSearch
 from sigmax.train.evaluation import evaluating
@@ -46,6 +48,8 @@ class SigmaTable:
         sigma = self.values[indices].to(x)
         if self.search is None or epoch < self.warmup:
             return sigma
+        if takes_level(network):
+            raise InvalidInputError("expected a plain network for a table of sigma, got one that is told a level")
         with evaluating(network) as fixed:
 
             def probabilities(noisy: Tensor) -> Tensor:

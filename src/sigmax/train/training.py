@@ -8,6 +8,7 @@ save, and a resumed training cannot tell that it was interrupted.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any, final
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError, ModelError, TrainingError
 from sigmax.models import BaseClassifier, Normalize, build_network, with_normalisation
+from sigmax.models.architectures import told
 from sigmax.noise import add_noise
 from sigmax.sampling import Stage, random_stream
 from sigmax.train.evaluation import evaluating
@@ -120,6 +122,8 @@ class Training:
         stream = random_stream(recipe.seed, step, Stage.TRAINING, fabric.device)
         # Drawn before the search draws from the same stream: K = 0 leaves the noise as it is.
         eps = self._draw(x, recipe.objective.draws, stream)
+        if recipe.sigma_range is not None:
+            self.sigma.keep(examples.indices, self._draw_sigma(recipe.sigma_range, stream))
         with fabric.autocast():
             sigma = self.sigma.choose(
                 self.model,
@@ -186,6 +190,12 @@ class Training:
         eps = x.new_empty((self.examples.batch, draws, *x.shape[1:]))
         return self.recipe.noise.fill(eps, generator=stream)[self.examples.share]
 
+    def _draw_sigma(self, bounds: tuple[float, float], stream: torch.Generator) -> Tensor:
+        """Levels for the whole batch, uniform in log sigma."""
+        low, high = bounds
+        share = torch.rand(self.examples.batch, generator=stream, device=stream.device)
+        return low * (high / low) ** share
+
     def _gather(self, share: Tensor) -> Tensor:
         """The rows of all processes, in their order."""
         if self.fabric.world_size == 1:
@@ -234,7 +244,9 @@ def _check_fits(network: nn.Module, fresh: nn.Module, recipe: Recipe, source: Im
 def _check_takes(network: nn.Module, source: ImageSource) -> None:
     """Refuse a network that cannot look at these images, before any work."""
     with evaluating(network) as bare, torch.no_grad():
-        BaseClassifier(bare, num_classes=len(source.class_names)).scores(torch.from_numpy(source.images([0])))
+        x = torch.from_numpy(source.images([0]))
+        answer = partial(told, bare, tau=torch.ones(1))
+        BaseClassifier(answer, num_classes=len(source.class_names)).scores(x)
 
 
 def fresh_network(recipe: Recipe, source: ImageSource) -> nn.Module:

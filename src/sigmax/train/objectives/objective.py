@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from sigmax.models.architectures import told
 from sigmax.noise import SmoothingDistribution, add_noise
 
-# Logits of a batch of inputs.
-Network = Callable[[Tensor], Tensor]
+# Logits of a batch of inputs; a noise-aware network takes the noise level of each as well.
+Network = Callable[..., Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,8 @@ class Batch:
     def logits(self, network: Network, x: Tensor | None = None) -> Tensor:
         """The logits of every noisy copy, (batch, draws, classes); of other inputs `x` under the same noise."""
         noisy = add_noise(self.x if x is None else x, self.sigma, self.eps)  # batch draws *dims
-        return network(noisy.flatten(0, 1)).reshape(*noisy.shape[:2], -1)
+        tau = self.sigma.repeat_interleave(noisy.shape[1])
+        return told(network, noisy.flatten(0, 1), tau).reshape(*noisy.shape[:2], -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
