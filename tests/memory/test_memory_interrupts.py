@@ -1,8 +1,8 @@
-"""Ctrl-C at any moment: the memory is then as its file is, and goes on."""
+"""Ctrl-C at any moment: the memory is then as its ledger is, and goes on."""
 
+import contextlib
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -10,33 +10,35 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sqlalchemy
 
-import sigmax.memory
+import sigmax.memory.sqlite
 from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.memory import CertificateMemory
 from sigmax.memory.balls import Vector
 
 certificate = partial(PointCertificate, sigma=0.25, p_lower=0.9, n=1_000, alpha=0.001, norm=2)
+both = pytest.mark.parametrize("is_durable", [False, True], ids=["in process", "file"])
 
-OURS = str(Path(sigmax.memory.__file__).parent)
-WITH_SQLALCHEMY = (OURS, str(Path(sqlalchemy.__file__).parent))
+LEDGER = sigmax.memory.sqlite.__file__
+PACKAGE = str(Path(LEDGER).parent)
+Interrupt = Callable[[int], contextlib.AbstractContextManager[None]]
 
 
-@contextmanager
-def interrupted(moment: int, *, folders: tuple[str, ...]) -> Iterator[None]:
-    """Raise KeyboardInterrupt before the moment-th line that runs in these folders.
+@contextlib.contextmanager
+def interrupted(moment: int, *, files: tuple[str, ...], unit: str = "line") -> Iterator[None]:
+    """Raise KeyboardInterrupt before the moment-th line or opcode that runs in files whose paths begin like this.
 
-    A signal handler runs between two instructions; a trace function runs between two lines, but where the
-    test says.
+    A signal handler runs between two instructions, at a random moment. A trace function runs at the moment that the
+    test chooses.
     """
     left = moment
 
     def trace(frame: FrameType, event: str, _argument: Any) -> Callable[..., Any] | None:
         nonlocal left
-        if not frame.f_code.co_filename.startswith(folders):
+        if not frame.f_code.co_filename.startswith(files):
             return None
-        if event == "line":
+        frame.f_trace_opcodes = unit == "opcode"
+        if event == unit:
             left -= 1
             if left == 0:
                 sys.settrace(None)
@@ -50,6 +52,11 @@ def interrupted(moment: int, *, folders: tuple[str, ...]) -> Iterator[None]:
         sys.settrace(None)
 
 
+line_of_the_package = partial(interrupted, files=(PACKAGE,))
+opcode_of_the_ledger = partial(interrupted, files=(LEDGER,), unit="opcode")
+opcode_of_a_context = partial(interrupted, files=(LEDGER, contextlib.__file__), unit="opcode")
+
+
 def step(i: int) -> tuple[Vector, PointCertificate]:
     """Crowded inputs, so that all rules and searches take part."""
     rng = np.random.default_rng(i)
@@ -57,13 +64,13 @@ def step(i: int) -> tuple[Vector, PointCertificate]:
     return x, certificate(label=int(rng.integers(3)), radius=float(rng.choice([0.0, 0.3, 0.6])))
 
 
-def is_interrupted(memory: CertificateMemory, i: int, moment: int, folders: tuple[str, ...]) -> bool:
+def is_interrupted(memory: CertificateMemory, i: int, interrupt: contextlib.AbstractContextManager[None]) -> bool:
     """Settle step i, interrupted or not; then ask again, while the traceback of the interrupt is still held."""
     x, point = step(i)
     before = {entry.id: entry.answer for entry in memory.entries()}
     held: BaseException | None = None
     try:
-        with interrupted(moment, folders=folders):
+        with interrupt:
             memory.settle(x, point)
     except KeyboardInterrupt as interrupt:
         held = interrupt
@@ -77,28 +84,30 @@ def is_interrupted(memory: CertificateMemory, i: int, moment: int, folders: tupl
     return held is not None
 
 
-def check_all_moments(memory: CertificateMemory, moments: Iterator[int], folders: tuple[str, ...]) -> int:
+def check_all_moments(memory: CertificateMemory, interrupt: Interrupt, moments: Iterable[int]) -> int:
     """Interrupt at each moment until one is past the end of settling; how many there were."""
     for i, moment in enumerate(moments):
-        if not is_interrupted(memory, i, moment, folders):
+        if not is_interrupted(memory, i, interrupt(moment)):
             break
     assert list(memory.contradictions()) == []
     return i
 
 
-def test_interrupted_at_every_line_of_ours(tmp_path: Path) -> None:
-    file = tmp_path / "memory.db"
-    with CertificateMemory.open(file, norm=2) as memory, CertificateMemory.open(file, norm=2) as other:
-        assert check_all_moments(memory, iter(range(1, 10_000)), (OURS,)) > 100
+@both
+@pytest.mark.parametrize(
+    ("interrupt", "stride"), [(line_of_the_package, 1), (opcode_of_a_context, 3)], ids=["lines", "opcodes"]
+)
+def test_interrupted_at_any_moment(tmp_path: Path, is_durable: bool, interrupt: Interrupt, stride: int) -> None:
+    place = tmp_path / "memory.db" if is_durable else None
+    with CertificateMemory(norm=2, place=place) as memory:
+        assert check_all_moments(memory, interrupt, range(1, 100_000, stride)) > 100
+        if place is None:
+            return
         # A lock or a snapshot left behind would get in the way of another process.
-        other.settle(np.array([50.0, 50.0]), certificate(label=1, radius=1.0))
-        answers = [entry.answer for entry in memory.entries()]
-        assert [entry.answer for entry in other.entries()] == answers
-
-
-def test_interrupted_at_every_line_of_ours_in_process() -> None:
-    with CertificateMemory(norm=2) as memory:
-        assert check_all_moments(memory, iter(range(1, 10_000)), (OURS,)) > 100
+        with CertificateMemory.open(place, norm=2) as other:
+            other.settle(np.array([50.0, 50.0]), certificate(label=1, radius=1.0))
+            answers = [entry.answer for entry in memory.entries()]
+            assert [entry.answer for entry in other.entries()] == answers
 
 
 def test_answers_right_after_an_interrupt_in_process() -> None:
@@ -108,7 +117,7 @@ def test_answers_right_after_an_interrupt_in_process() -> None:
             x, point = step(i)
             before, is_over = len(memory), False
             try:
-                with interrupted(i + 1, folders=(OURS,)):
+                with line_of_the_package(i + 1):
                     memory.lookup(x)
                     memory.settle(x, point)
                     is_over = True
@@ -132,7 +141,7 @@ def test_a_block_interrupted_at_any_line_is_stored_as_a_whole_or_not_at_all() ->
             inputs, points = zip(*(step(5 * i + k) for k in range(5)), strict=True)
             before, is_over = len(memory), False
             try:
-                with interrupted(1 + 7 * i, folders=(OURS,)):
+                with line_of_the_package(1 + 7 * i):
                     memory.settle_many(np.stack(inputs), points)
                     is_over = True
             except KeyboardInterrupt:
@@ -147,21 +156,16 @@ def test_a_block_interrupted_at_any_line_is_stored_as_a_whole_or_not_at_all() ->
         assert list(memory.contradictions()) == []
 
 
-@pytest.mark.parametrize("is_durable", [False, True], ids=["in process", "file"])
-def test_interrupted_inside_sqlalchemy(tmp_path: Path, is_durable: bool) -> None:
-    with CertificateMemory(norm=2, path=tmp_path / "memory.db" if is_durable else None) as memory:
-        assert check_all_moments(memory, iter(range(1, 100_000, 5)), WITH_SQLALCHEMY) > 50
-
-
 def test_interrupted_with_another_writer(tmp_path: Path) -> None:
     """While the traceback of an interrupt is held, another process writes; the next answer heeds it."""
     file = tmp_path / "memory.db"
     with CertificateMemory.open(file, norm=2) as memory, CertificateMemory.open(file, norm=2) as other:
         for i in range(10_000):
             x, beside = np.array([3.0 * i, 0.0]), np.array([3.0 * i + 0.5, 0.0])
+            other.settle(np.array([3.0 * i, 99.0]), certificate(label=1, radius=1.0))  # a row to read when interrupted
             held: BaseException | None = None
             try:
-                with interrupted(1 + 4 * i, folders=WITH_SQLALCHEMY):
+                with opcode_of_the_ledger(1 + i):
                     memory.settle(x, certificate(label=0, radius=2.0))
             except KeyboardInterrupt as interrupt:
                 held = interrupt

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.errors import InvalidInputError, MemoryRefusedError
-from sigmax.memory import CertificateMemory, Ledger
+from sigmax.memory import CertificateMemory
 from sigmax.memory.balls import Vector
 from sigmax.memory.index import Sketch, SketchedBalls
+from sigmax.memory.ledger import FORMAT, Owner
+from sigmax.memory.sqlite import SqliteLedger
 
 certificate = partial(PointCertificate, sigma=0.25, p_lower=0.9, n=1_000, alpha=0.001, norm=2)
 Settle = Callable[[CertificateMemory], object]
@@ -61,31 +63,18 @@ def test_reopened_it_gives_the_same_entries_and_answers(tmp_path: Path) -> None:
         assert [memory.settle(x, other) for x in inputs] == given
 
 
-def test_another_fingerprint_is_refused(file: Path) -> None:
-    with pytest.raises(MemoryRefusedError, match=r"fingerprint other.*got that of another \(network\); use another"):
-        CertificateMemory.open(file, norm=2, fingerprint="other")
-    with pytest.raises(MemoryRefusedError, match=r"fingerprint none.*got that of another \(network\)"):
-        CertificateMemory.open(file, norm=2)
+@pytest.mark.parametrize(("norm", "fingerprint"), [(2, "other"), (2, None), (1, "network")])
+def test_a_memory_of_another_owner_is_refused(file: Path, norm: int, fingerprint: str | None) -> None:
+    with pytest.raises(MemoryRefusedError, match="network"):
+        CertificateMemory.open(file, norm=norm, fingerprint=fingerprint)
 
 
-def test_another_norm_is_refused(file: Path) -> None:
-    with pytest.raises(MemoryRefusedError, match="expected a memory of l1 balls, got one of l2; use another file"):
-        CertificateMemory.open(file, norm=1, fingerprint="network")
-
-
-def test_another_format_is_refused(file: Path) -> None:
-    run_sql(file, "UPDATE memory SET format = 3")
-    with pytest.raises(MemoryRefusedError, match="expected memory format 2, got 3; use the version that wrote it"):
-        CertificateMemory.open(file, norm=2, fingerprint="network")
-
-
-def test_a_file_without_sketches_is_refused_and_left_alone(tmp_path: Path) -> None:
-    file = tmp_path / "memory.db"
-    run_sql(file, "CREATE TABLE memory (id INTEGER PRIMARY KEY, format INTEGER, norm INTEGER, fingerprint, shape)")
-    run_sql(file, "INSERT INTO memory VALUES (1, 1, 2, NULL, NULL)")
-    run_sql(file, "CREATE TABLE entries (id INTEGER PRIMARY KEY, label, radius, sigma, rule, point, encoding, x)")
+@pytest.mark.parametrize("written", [1, FORMAT - 1, FORMAT + 1])
+def test_another_format_is_refused_and_left_alone(file: Path, written: int) -> None:
+    run_sql(file, f"UPDATE memory SET format = {written}")
+    run_sql(file, "DROP TABLE balls")
     before = file.read_bytes()
-    with pytest.raises(MemoryRefusedError, match="expected memory format 2, got 1; use the version that wrote it"):
+    with pytest.raises(MemoryRefusedError, match=f"format {FORMAT} .* format {written}"):
         CertificateMemory.existing(file)
     assert file.read_bytes() == before
 
@@ -97,39 +86,48 @@ def test_an_existing_memory_says_what_it_belongs_to(file: Path) -> None:
 
 
 def test_a_file_that_is_missing_or_empty_is_no_existing_memory(tmp_path: Path) -> None:
-    with pytest.raises(MemoryRefusedError, match=r"expected a memory file, got .*missing\.db; no such file"):
-        CertificateMemory.existing(tmp_path / "missing.db")
-    assert not (tmp_path / "missing.db").exists()
     (tmp_path / "empty.db").touch()
-    with pytest.raises(MemoryRefusedError, match="expected a memory file, got: no such table: memory"):
-        CertificateMemory.existing(tmp_path / "empty.db")
+    for name in ("missing.db", "empty.db"):
+        with pytest.raises(MemoryRefusedError, match=name):
+            CertificateMemory.existing(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["empty.db"]
 
 
-def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
-    file = tmp_path / "notes.txt"
-    file.write_text("not a database\n" * 100)
-    with pytest.raises(MemoryRefusedError, match=r"notes\.txt: .*file is not a database"):
-        CertificateMemory.open(file, norm=2)
-    with pytest.raises(MemoryRefusedError, match=r"notes\.txt: .*file is not a database"):
-        CertificateMemory.existing(file)
-    assert file.read_text() == "not a database\n" * 100
+@pytest.fixture(params=["text", "database", "empty table"])
+def foreign(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A file of somebody else."""
+    file = tmp_path / "foreign"
+    if request.param == "text":
+        file.write_text("not a database\n" * 100)
+    else:
+        run_sql(
+            file, f"CREATE TABLE {'users' if request.param == 'database' else 'memory'} (format, norm, fingerprint)"
+        )
+    return file
 
 
-def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
-    file = tmp_path / "users.db"
-    run_sql(file, "CREATE TABLE users (name)")
-    before = file.read_bytes()
-    with pytest.raises(MemoryRefusedError, match="got a database with the tables users; use another file"):
-        CertificateMemory.open(file, norm=2)
-    with pytest.raises(MemoryRefusedError, match="no such table: memory"):
-        CertificateMemory.existing(file)
-    assert file.read_bytes() == before
+def test_a_file_of_something_else_is_refused_and_left_alone(foreign: Path) -> None:
+    before = foreign.read_bytes()
+    for use in (partial(CertificateMemory.open, norm=2), CertificateMemory.existing, CertificateMemory.discard_empty):
+        with pytest.raises(MemoryRefusedError, match="foreign"):
+            use(foreign)
+    assert foreign.read_bytes() == before
+
+
+def test_only_a_memory_without_entries_is_discarded(file: Path) -> None:
+    empty, blank, missing = (file.with_name(name) for name in ("empty.db", "blank.db", "missing.db"))
+    CertificateMemory.open(empty, norm=2).close()
+    blank.touch()
+    assert [CertificateMemory.discard_empty(each) for each in (empty, blank, missing, file)] == [0, 0, 0, 40]
+    assert list(file.parent.iterdir()) == [file]
+    with CertificateMemory.existing(file) as memory:
+        assert len(memory) == 40
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.95, 0.9999])
 def test_a_truncated_file_is_refused(file: Path, share: float) -> None:
     os.truncate(file, int(share * file.stat().st_size))
-    with pytest.raises(MemoryRefusedError, match=r"malformed|not a database|its end is lost"):
+    with pytest.raises(MemoryRefusedError, match=file.name):
         CertificateMemory.open(file, norm=2, fingerprint="network")
 
 
@@ -150,46 +148,39 @@ def test_a_page_that_a_crash_left_unfinished_is_taken_from_the_log(file: Path) -
         assert not list(memory.contradictions())
 
 
-def test_a_lost_ball_is_refused(file: Path) -> None:
-    run_sql(file, "DELETE FROM balls WHERE id = 7")
-    with pytest.raises(MemoryRefusedError, match="expected entries 1, 2, 3, … without gaps, got ball 8 in place of 7"):
-        CertificateMemory.existing(file)
-
-
-def test_a_lost_input_is_refused_where_it_matters(file: Path) -> None:
-    run_sql(file, "DELETE FROM inputs WHERE id = 7")
-    with CertificateMemory.existing(file) as memory:
-        assert memory.lookup(at(2.0)) is not None
-        with pytest.raises(MemoryRefusedError, match="without gaps, got input 8 in place of 7"):
-            memory.lookup(at(12.0))
-        with pytest.raises(MemoryRefusedError, match="without gaps, got input 8 in place of 7"):
-            list(memory.contradictions())
-
-
-@pytest.mark.parametrize("change", ["label = 1", "radius = 0.8", "sigma = 0.3", "margin = 0.0", "sketch = zeroblob(8)"])
-def test_a_damaged_ball_is_refused(file: Path, change: str) -> None:
-    run_sql(file, f"UPDATE balls SET {change} WHERE id = 7")
-    with pytest.raises(MemoryRefusedError, match="expected ball 7 as it was written, got one with another checksum"):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM balls",
+        *(f"UPDATE balls SET {change}" for change in ("label = 1", "radius = 0.8", "sigma = 0.3", "margin = 0.0")),
+        "UPDATE balls SET sketch = zeroblob(8)",
+    ],
+)
+def test_a_lost_or_damaged_ball_is_refused(file: Path, damage: str) -> None:
+    run_sql(file, f"{damage} WHERE id = 7")
+    with pytest.raises(MemoryRefusedError, match="ball 7"):
         CertificateMemory.existing(file)
 
 
 @pytest.mark.parametrize(
-    "change",
+    "damage",
     [
-        "x = (SELECT x FROM inputs WHERE id = 8)",
-        "rule = 'truncated'",
-        "point = replace(point, 9, 8)",
-        "encoding = '<f4'",
+        "DELETE FROM inputs",
+        "UPDATE inputs SET x = (SELECT x FROM inputs WHERE id = 8)",
+        "UPDATE inputs SET rule = 'truncated'",
+        "UPDATE inputs SET point = replace(point, 9, 8)",
+        "UPDATE inputs SET encoding = '<f4'",
     ],
 )
-def test_a_damaged_input_is_refused_where_it_matters(file: Path, change: str) -> None:
-    run_sql(file, f"UPDATE inputs SET {change} WHERE id = 7")
+def test_a_lost_or_damaged_input_is_refused_where_it_matters(file: Path, damage: str) -> None:
+    run_sql(file, f"{damage} WHERE id = 7")
     with CertificateMemory.existing(file) as memory:
         assert memory.lookup(at(2.0)) is not None
-        with pytest.raises(MemoryRefusedError, match="expected input 7 as it was written, got one with another check"):
+        with pytest.raises(MemoryRefusedError, match="input 7"):
             memory.settle(at(12.5), certificate(label=0, radius=0.5))
-        with pytest.raises(MemoryRefusedError, match="expected input 7 as it was written, got one with another check"):
-            list(memory.contradictions())
+        for read in (memory.contradictions, memory.entries):
+            with pytest.raises(MemoryRefusedError, match="input 7"):
+                list(read())
 
 
 def test_a_byte_of_an_input_that_the_disk_changed_is_noticed(tmp_path: Path) -> None:
@@ -201,10 +192,7 @@ def test_a_byte_of_an_input_that_the_disk_changed_is_noticed(tmp_path: Path) -> 
     content[content.index(bytes([77]) * 3_072) + 1_000] ^= 1
     file.write_bytes(content)
     assert run_sql(file, "PRAGMA integrity_check") == [("ok",)]
-    with (
-        CertificateMemory.existing(file) as memory,
-        pytest.raises(MemoryRefusedError, match="expected input 1 as it was written"),
-    ):
+    with CertificateMemory.existing(file) as memory, pytest.raises(MemoryRefusedError, match="input 1"):
         memory.lookup(image)
 
 
@@ -223,7 +211,7 @@ def append_past_the_rules(
         sketches=sketch(seen_as),
         margins=sketch.margins(seen_as, sketch(seen_as)),
     )
-    ledger = Ledger(file, norm=2, fingerprint="network")
+    ledger = SqliteLedger(file, Owner(norm=2, fingerprint="network"))
     (count,) = run_sql(file, "SELECT count(*) FROM balls")[0]
     assert isinstance(count, int)
     with ledger.locked():
@@ -240,16 +228,13 @@ def test_contradictions_that_others_wrote_are_found(file: Path) -> None:
     with CertificateMemory.existing(file) as memory:
         assert list(memory.contradictions(on_progress=progress.append)) == [(10, 41), (31, 42)]
         assert sum(progress) == 44
-        with pytest.raises(MemoryRefusedError, match="got an input inside 2 of them that disagree; run `sigmax memory"):
+        with pytest.raises(MemoryRefusedError, match="sigmax memory check"):
             memory.lookup(at(18.6))
 
 
 def test_a_sketch_of_another_input_is_found(file: Path) -> None:
     append_past_the_rules(file, 100.0, 0, 0.5, sketched=200.0)
-    with (
-        CertificateMemory.existing(file) as memory,
-        pytest.raises(MemoryRefusedError, match="expected the sketch of entry 41 to be that of its input"),
-    ):
+    with CertificateMemory.existing(file) as memory, pytest.raises(MemoryRefusedError, match="41"):
         list(memory.contradictions())
 
 
@@ -260,19 +245,15 @@ def test_contradictions_include_what_others_appended_since(file: Path) -> None:
         assert list(memory.contradictions()) == [(41, 42)]
 
 
-def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(MemoryRefusedError, match=r"expected a folder for the memory, got .*missing; make it first"):
-        CertificateMemory.open(tmp_path / "missing" / "memory.db", norm=2)
+@pytest.mark.parametrize("place", ["missing/memory.db", "."])
+def test_a_place_that_can_hold_no_file_is_refused(tmp_path: Path, place: str) -> None:
+    with pytest.raises(MemoryRefusedError, match=tmp_path.name):
+        CertificateMemory.open(tmp_path / place, norm=2)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_is_no_memory(tmp_path: Path) -> None:
-    with pytest.raises(MemoryRefusedError, match="unable to open database file"):
-        CertificateMemory.open(tmp_path, norm=2)
-
-
 def test_a_url_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="this version keeps memories in SQLite files"):
+    with pytest.raises(InvalidInputError, match="postgresql://localhost/memory"):
         CertificateMemory.open("postgresql://localhost/memory", norm=2)
 
 
@@ -291,9 +272,9 @@ def test_a_closed_memory_is_refused(file: Path) -> None:
         memory.lookup(at(0.0))
         memory.close()
         memory.close()
-        with pytest.raises(MemoryRefusedError, match="Connection is closed"):
+        with pytest.raises(MemoryRefusedError, match="closed"):
             memory.settle(at(0.0), certificate(label=1, radius=1.0))
-        with pytest.raises(MemoryRefusedError, match="Connection is closed"):
+        with pytest.raises(MemoryRefusedError, match="closed"):
             memory.lookup(at(0.0))
 
 
@@ -335,16 +316,15 @@ def test_any_input_is_stored_exactly(
     assert run_sql(tmp_path / "memory.db", "SELECT encoding FROM inputs") == [(encoding,)]
 
 
-def test_radii_are_stored_to_the_last_bit(tmp_path: Path) -> None:
+def test_answers_are_stored_to_the_last_bit(tmp_path: Path) -> None:
     radii = [0.1, 1 / 3, 5e-324, 1e-300, float(np.nextafter(1.0, 0.0))]
+    points = [certificate(label=i, radius=radius, tau=radius / 3, expert=i) for i, radius in enumerate(radii)]
     with CertificateMemory.open(tmp_path / "memory.db", norm=2) as memory:
-        for i, radius in enumerate(radii):
-            memory.settle(at(10.0 * i), certificate(label=i, radius=radius))
+        given = [memory.settle(at(10.0 * i), point) for i, point in enumerate(points)]
     with CertificateMemory.existing(tmp_path / "memory.db") as memory:
+        assert [entry.answer for entry in memory.entries()] == given
         assert [entry.answer.radius for entry in memory.entries()] == radii
-        assert [entry.answer.point for entry in memory.entries()] == [
-            certificate(label=i, radius=radius) for i, radius in enumerate(radii)
-        ]
+        assert [entry.answer.point for entry in memory.entries()] == points
 
 
 def test_a_radius_of_minus_zero_is_zero(tmp_path: Path) -> None:
@@ -403,7 +383,7 @@ def test_the_same_input_by_another_during_the_search_is_answered_once(
 
 def test_a_first_input_of_another_shape_does_not_slip_in(racers: Callable[[Settle], CertificateMemory]) -> None:
     memory = racers(lambda other: other.settle(np.zeros((2, 3)), certificate(label=0, radius=1.0)))
-    with pytest.raises(InvalidInputError, match=r"expected an input of shape \(2, 3\)"):
+    with pytest.raises(InvalidInputError, match=r"\(2, 3\)"):
         memory.settle(np.ones((3, 2)), certificate(label=1, radius=1.0))
     assert len(memory) == 1
 
@@ -419,9 +399,10 @@ def fill(memory: CertificateMemory, answers: list[SettledCertificate]) -> None:
 def test_a_full_database_refuses_and_goes_on_when_there_is_room(file: Path) -> None:
     with CertificateMemory.existing(file) as memory:
         answers = [entry.answer for entry in memory.entries()]
-        sqlite = memory._ledger._connection.exec_driver_sql
-        sqlite(f"PRAGMA max_page_count = {sqlite('PRAGMA page_count').scalar_one()}")
-        with pytest.raises(MemoryRefusedError, match=r"memory\.db: .*full; no answer was given that is not stored"):
+        assert isinstance(memory._ledger, SqliteLedger)
+        sqlite = memory._ledger._connection.execute
+        sqlite(f"PRAGMA max_page_count = {sqlite('PRAGMA page_count').fetchone()[0]}")
+        with pytest.raises(MemoryRefusedError, match=r"memory\.db: .*full"):
             fill(memory, answers)
         assert len(memory) == len(answers)
         assert [entry.answer for entry in memory.entries()] == answers
@@ -446,7 +427,7 @@ from sigmax.memory import CertificateMemory
 
 certificate = partial(PointCertificate, sigma=0.25, p_lower=0.9, n=1_000, alpha=0.001, norm=2)
 file, room = Path(sys.argv[1]), int(sys.argv[2])
-given, refusals = [], []
+given, refused = [], 0
 with CertificateMemory.open(file, norm=2) as memory:
     def settle(i):
         x = np.full(64, 10.0 * i)
@@ -458,14 +439,14 @@ with CertificateMemory.open(file, norm=2) as memory:
     for i in range(20, 300):
         try:
             settle(i)
-        except MemoryRefusedError as error:
-            refusals.append(str(error))
+        except MemoryRefusedError:
+            refused += 1
     assert len(memory) == len(given)
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     for i in range(290, 310):
         settle(i)
     assert len(memory) == len(given)
-    print(json.dumps([given, refusals]))
+    print(json.dumps([given, refused]))
 """
 
 
@@ -476,9 +457,8 @@ def test_a_full_disk_refuses_and_goes_on_when_there_is_room(tmp_path: Path, room
     file = tmp_path / "memory.db"
     run = subprocess.run([sys.executable, "-c", LIMITED, file, str(room)], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    given, refusals = json.loads(run.stdout)
-    assert len(refusals) > 0
-    assert all("no answer was given that is not stored" in refusal for refusal in refusals)
+    given, refused = json.loads(run.stdout)
+    assert refused > 0
     with CertificateMemory.existing(file) as memory:
         assert [[entry.x[0], entry.answer.radius] for entry in memory.entries()] == given
         assert list(memory.contradictions()) == []

@@ -152,7 +152,7 @@ def test_threads_share_a_memory(tmp_path: Path, is_durable: bool) -> None:
         except BaseException as error:
             errors.append(error)
 
-    with CertificateMemory(norm=2, path=tmp_path / "memory.db" if is_durable else None) as memory:
+    with CertificateMemory(norm=2, place=tmp_path / "memory.db" if is_durable else None) as memory:
         threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
         for thread in threads:
             thread.start()

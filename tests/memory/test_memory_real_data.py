@@ -11,7 +11,7 @@ import pytest
 from sigmax.certificate import PointCertificate
 from sigmax.data import load_source
 from sigmax.memory import CertificateMemory
-from sigmax.records import ABSTAIN, read_table
+from sigmax.runs import ABSTAIN, read_table
 
 LOGS = Path(__file__).parents[2].parent / "shared" / "data" / "published-logs"
 CIFAR10 = os.environ.get("SIGMAX_CIFAR10", "")

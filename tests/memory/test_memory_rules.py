@@ -173,7 +173,7 @@ def test_lookup_answers_without_sampling(memory: CertificateMemory) -> None:
 
 
 def test_a_batch_needs_a_certificate_for_each_input(memory: CertificateMemory) -> None:
-    with pytest.raises(InvalidInputError, match="expected a certificate for each input, got 1 for 2 inputs"):
+    with pytest.raises(InvalidInputError, match="got 1 for 2"):
         memory.settle_many(np.zeros((2, 2)), [point(memory, CAT, 1.0)])
     assert memory.settle_many(np.zeros((0, 2)), []) == []
     assert memory.lookup_many(np.zeros((0, 2))) == []
@@ -181,7 +181,7 @@ def test_a_batch_needs_a_certificate_for_each_input(memory: CertificateMemory) -
 
 
 def test_a_batch_with_a_bad_input_is_refused_as_a_whole(memory: CertificateMemory) -> None:
-    with pytest.raises(InvalidInputError, match="expected an input of finite numbers, got nan"):
+    with pytest.raises(InvalidInputError, match="nan"):
         memory.settle_many(torch.tensor([[0.0, 0.0], [math.nan, 0.0]]), [point(memory, CAT, 1.0)] * 2)
     assert len(memory) == 0
 
@@ -213,19 +213,19 @@ def test_distances_differ_between_the_norms() -> None:
 
 def test_a_certificate_in_another_norm_is_refused(memory: CertificateMemory) -> None:
     other = 3 - memory.norm
-    with pytest.raises(InvalidInputError, match=f"expected a certificate in l{memory.norm}, got one in l{other}"):
+    with pytest.raises(InvalidInputError, match=f"norm={other}"):
         memory.settle(at(0.0), replace(point(memory, CAT, 1.0), norm=other))
 
 
 @pytest.mark.parametrize("norm", [0, 3])
 def test_a_memory_has_norm_1_or_2(norm: int) -> None:
-    with pytest.raises(InvalidInputError, match=f"expected norm 1 or 2, got norm={norm}"):
+    with pytest.raises(InvalidInputError, match=f"norm={norm}"):
         CertificateMemory(norm=norm)
 
 
 @pytest.mark.parametrize("radius", [math.nan, math.inf, -0.1])
 def test_a_radius_that_claims_no_ball_is_refused(memory: CertificateMemory, radius: float) -> None:
-    with pytest.raises(InvalidInputError, match=rf"expected a finite radius >= 0, got radius={radius}"):
+    with pytest.raises(InvalidInputError, match=f"radius={radius}"):
         memory.settle(at(0.0), point(memory, CAT, radius))
     assert len(memory) == 0
 
@@ -234,19 +234,17 @@ def test_a_radius_that_claims_no_ball_is_refused(memory: CertificateMemory, radi
 def test_an_input_of_another_shape_is_refused(memory: CertificateMemory, shape: tuple[int, ...]) -> None:
     memory.settle(at(0.0), point(memory, CAT, 1.0))
     x = np.zeros(shape)
-    with pytest.raises(InvalidInputError, match=r"expected an input of shape \(2,\)"):
-        memory.settle(x, point(memory, CAT, 1.0))
-    with pytest.raises(InvalidInputError, match=r"expected an input of shape \(2,\)"):
-        memory.lookup(x)
+    for use in (memory.lookup, lambda x: memory.settle(x, point(memory, CAT, 1.0))):
+        with pytest.raises(InvalidInputError, match=r"\(2,\)"):
+            use(x)
     assert len(memory) == 1
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_an_input_that_is_not_finite_is_refused(memory: CertificateMemory, bad: float) -> None:
-    with pytest.raises(InvalidInputError, match=f"expected an input of finite numbers, got {bad}"):
-        memory.settle(at(bad), point(memory, CAT, 1.0))
-    with pytest.raises(InvalidInputError, match=f"expected an input of finite numbers, got {bad}"):
-        memory.lookup(at(bad))
+    for use in (memory.lookup, lambda x: memory.settle(x, point(memory, CAT, 1.0))):
+        with pytest.raises(InvalidInputError, match=f"got {bad}"):
+            use(at(bad))
     assert len(memory) == 0
 
 
@@ -262,7 +260,7 @@ def test_an_input_that_is_not_finite_is_refused(memory: CertificateMemory, bad: 
     ids=["integers", "longdouble", "complex", "scalar", "empty"],
 )
 def test_what_is_no_input_is_refused(memory: CertificateMemory, x: Vector) -> None:
-    with pytest.raises(InvalidInputError, match=f"floating-point numbers of at most 64 bits, got {x.dtype}"):
+    with pytest.raises(InvalidInputError, match=str(x.dtype)):
         memory.settle(x, point(memory, CAT, 1.0))
     assert len(memory) == 0
 

@@ -1,7 +1,7 @@
-"""Geometry of certified balls, and the rules of Algorithm 3 as a pure function.
+"""Geometry of certified balls, and the rules of Algorithm 3 as pure functions.
 
-Distances are intervals that surely contain the true distance; where an interval cannot decide whether a
-point is inside a ball, integers decide exactly. So rounding can make a ball smaller, never larger.
+Distances are intervals that certainly contain the true distance. Where an interval cannot decide whether a point is
+inside a ball, exact integer arithmetic decides. So rounding can make a ball smaller, but never larger.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,7 @@ from sigmax.rounding import step_down
 
 Vector = NDArray[np.float64]
 
-
-# What subnormal numbers round away is far below the smallest normal number.
-_TINY = float(np.finfo(np.float64).tiny)
+_TINY = float(np.finfo(np.float64).tiny)  # far above what rounding to subnormal numbers loses
 _HUGE = float(np.finfo(np.float64).max)
 
 
@@ -34,19 +32,19 @@ class Ball:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """An entry of the memory as seen from a new input."""
+    """An entry of the memory as seen from another input."""
 
     ball: Ball
-    low: float  # the distance is at least this
-    high: float  # and at most this
-    has_inside: bool  # whether its region contains the new input: exact
+    low: float  # lower bound on the distance
+    high: float  # upper bound on the distance
+    is_home: bool  # whether its region contains the input; decided exactly
 
 
 def distance_bounds(x: Vector, points: Vector, *, norm: int) -> tuple[Vector, Vector]:
     """Lower and upper bounds on the distance from x (d,) to each point (m, d); the upper may be infinite.
 
-    Summing d non-negative terms in float64 has a relative error below d * 2**-53, and the few operations
-    around it a few units more. Scaling by the largest difference keeps squares from underflowing.
+    Summing d non-negative terms in float64 has a relative error below d * 2**-53; the few other operations add a few
+    units of 2**-53. Scaling by the largest difference keeps the squares from underflowing.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # beyond the range of floats: inf, or inf / inf
         difference = np.abs(points - x)  # m d
@@ -61,7 +59,7 @@ def distance_bounds(x: Vector, points: Vector, *, norm: int) -> tuple[Vector, Ve
 
 
 def compare_distance(x: Vector, y: Vector, threshold: float | Fraction, *, norm: int) -> int:
-    """The sign of (distance - threshold), exactly: floats are fractions of integers."""
+    """The exact sign of (distance - threshold), in integers: every float is a fraction of integers."""
     ratios = [value.as_integer_ratio() for value in (*x.tolist(), *y.tolist())]
     unit = max(denominator for _, denominator in ratios)
     whole = [numerator * (unit // denominator) for numerator, denominator in ratios]
@@ -83,46 +81,51 @@ def is_inside(x: Vector, centre: Vector, radius: float, low: float, high: float,
     return bool(np.array_equal(x, centre)) or compare_distance(x, centre, radius, norm=norm) < 0
 
 
-def deepest_home(neighbours: Sequence[Neighbour]) -> Neighbour | None:
-    """Of the regions that contain the input, the one it lies deepest in; they agree on the label."""
-    homes = [neighbour for neighbour in neighbours if neighbour.has_inside]
+def settle(point: PointCertificate, neighbours: Sequence[Neighbour]) -> SettledCertificate:
+    """The answer for a new input (paper, Algorithm 3).
+
+    Args:
+        point: The point certificate of the input.
+        neighbours: All entries whose region contains the input or whose ball meets the ball of `point`, and
+            possibly others.
+    """
+    home = _deepest_home(neighbours)
+    if home is None and point.label is None:
+        return SettledCertificate(label=None, radius=0.0, sigma=point.sigma, point=point, rule="abstained")
+    if home is not None and point.label != home.ball.label:
+        # The label of the region stands. The ball must stay inside the region and inside what sampling certified.
+        return _inherited(home, point, _depth(home) if point.label is None else min(point.radius, _depth(home)))
+    # No ball may reach into a ball with another label.
+    others = [neighbour for neighbour in neighbours if neighbour.ball.label != point.label]
+    radius = max(0.0, min([point.radius, *(step_down(other.low - other.ball.radius) for other in others)]))
+    if home is not None and _depth(home) > radius:
+        return _inherited(home, point, _depth(home))
+    rule: Rule = "kept" if radius == point.radius else "truncated"
+    return SettledCertificate(label=point.label, radius=radius, sigma=point.sigma, point=point, rule=rule)
+
+
+def look_up(neighbours: Sequence[Neighbour]) -> SettledCertificate | None:
+    """The answer for an input without a point certificate; None if no region contains it."""
+    home = _deepest_home(neighbours)
+    return _inherited(home, None, _depth(home)) if home is not None else None
+
+
+def _deepest_home(neighbours: Sequence[Neighbour]) -> Neighbour | None:
+    """The region that the input lies deepest in; all regions that contain it agree on the label."""
+    homes = [neighbour for neighbour in neighbours if neighbour.is_home]
     if len({home.ball.label for home in homes}) > 1:
         raise MemoryRefusedError(
-            f"expected regions with different labels to be disjoint, got an input inside {len(homes)} of them "
-            "that disagree; run `sigmax memory check`"
+            f"expected disjoint regions for different labels, got an input inside {len(homes)} regions that disagree; "
+            "run `sigmax memory check`"
         )
-    return max(homes, key=depth, default=None)
+    return max(homes, key=_depth, default=None)
 
 
-def depth(home: Neighbour) -> float:
+def _depth(home: Neighbour) -> float:
     """The radius of the largest ball around the input that stays inside the entry's ball, rounded down."""
     return max(0.0, step_down(home.ball.radius - home.high))
 
 
-def inherit(home: Neighbour, point: PointCertificate | None, radius: float) -> SettledCertificate:
-    """The answer of the region that the input lies in."""
+def _inherited(home: Neighbour, point: PointCertificate | None, radius: float) -> SettledCertificate:
     ball = home.ball
     return SettledCertificate(label=ball.label, radius=radius, sigma=ball.sigma, point=point, rule="inherited")
-
-
-def settle(point: PointCertificate, neighbours: Sequence[Neighbour]) -> SettledCertificate:
-    """The rules of the memory for a new input that is not itself an entry (paper, Algorithm 3).
-
-    Args:
-        point: What sampling says about the input.
-        neighbours: At least all entries whose region contains the input or whose ball could meet the
-            ball of `point`.
-    """
-    home = deepest_home(neighbours)
-    if home is None and point.label is None:
-        return SettledCertificate(label=None, radius=0.0, sigma=point.sigma, point=point, rule="abstained")
-    if home is not None and point.label != home.ball.label:
-        # The region's answer stands; claim only what lies inside it, and what sampling supports.
-        return inherit(home, point, depth(home) if point.label is None else min(point.radius, depth(home)))
-    # No ball may reach into a ball with another label.
-    others = [neighbour for neighbour in neighbours if neighbour.ball.label != point.label]
-    radius = max(0.0, min([point.radius, *(step_down(other.low - other.ball.radius) for other in others)]))
-    if home is not None and depth(home) > radius:
-        return inherit(home, point, depth(home))
-    rule: Rule = "kept" if radius == point.radius else "truncated"
-    return SettledCertificate(label=point.label, radius=radius, sigma=point.sigma, point=point, rule=rule)

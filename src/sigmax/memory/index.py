@@ -1,8 +1,8 @@
-"""Exact search by pruning: sketches that never overestimate a distance rule almost all entries out.
+"""Exact search by pruning: sketches that never overestimate a distance rule out almost all entries.
 
-Entries whose sketches lie close together share a leaf of a tree. A query first rules out whole leaves by the box
-around their first numbers, then entries by these numbers, then by all of their sketch. Only sketches are kept in
-memory; the inputs themselves stay in the ledger.
+Entries with similar sketches share a leaf of a tree. A query first rules out whole leaves by the bounding box of their
+coarse sketches, then entries by their coarse sketches, then entries by their full sketches. Only sketches are kept in
+memory; the inputs stay in the ledger.
 """
 
 from dataclasses import dataclass
@@ -17,35 +17,28 @@ from sigmax.memory.balls import Ball, Vector
 Numbers = NDArray[np.float32]
 _Kind = TypeVar("_Kind", bound=np.generic)
 
-# Natural images keep most of their energy in low frequencies, so that the sketch of a CIFAR-10 image in
-# 3 x 6 x 6 numbers sees most of a distance, and its lowest 16 numbers a good part of it. The ledger stores
-# sketches: another choice is another format.
+# Natural images have most of their energy in low frequencies. So the 3 x 6 x 6 numbers that sketch a CIFAR-10 image
+# keep most of a distance, and the first 16 of them, the coarse sketch, a good part. The ledger stores sketches:
+# changing these numbers changes its format.
 _KEPT = {1: (96,), 2: (10, 10), 3: (3, 6, 6)}
 _COARSE = 16
 
-# A sketch computed in float64 and rounded to float32 errs by less than this share of the input's norm, also
-# where hardly anything of the input is in low frequencies; of what float32 cannot hold, by less than _TINY.
+# The error of a sketch, computed in float64 and rounded to float32, is below this share of the norm of the input,
+# plus _TINY per number for what float32 cannot hold. It holds even for an input without low frequencies.
 _SKETCH_ERROR = 2.0**-23
 _TINY = float(np.finfo(np.float32).tiny)
 
-# Sums of this many squares in float32 err by far less.
-_SUM_ERROR = 2.0**-16
-
-# Entries of a leaf: few enough to look at quickly, enough of them that a million need only some thousand boxes.
-_LEAF = 512
-
-# The tree is made anew where it is deeper than so many times what it must be.
-_DEPTH = 4
-
-# The longest axis whose cosines are kept as a matrix: a few megabytes at most while it is made.
-_LONGEST = 1_024
+_SUM_ERROR = 2.0**-16  # float32 sums of so few squares have a far smaller relative error
+_LEAF = 512  # entries per leaf at most: quick to scan, and a million entries need only a few thousand leaves
+_DEPTH = 4  # the tree is rebuilt when it is deeper than this many times the depth of a balanced one
+_LONGEST = 1_024  # the longest axis for which a matrix of cosines is kept, which takes a few megabytes
 
 
 @final
 class Sketch:
     """The lowest frequencies of an orthonormal DCT: ||P(x - y)||_2 <= ||x - y||_2 <= ||x - y||_1.
 
-    They are in the order of their frequency, so that the first numbers of a sketch are a sketch too.
+    Its numbers are sorted by frequency, so the first numbers of a sketch are a coarser sketch.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -67,7 +60,7 @@ class Sketch:
             return y.reshape(-1, done)[:, self._order].astype(np.float32).reshape(*x.shape[:-1], done)
 
     def margins(self, x: Vector, sketches: Numbers) -> Vector:
-        """By how much the sketches (*batch, size) can overestimate a distance from the inputs (*batch, d)."""
+        """How much the sketches (*batch, size) may overestimate a distance from the inputs (*batch, d)."""
         with np.errstate(over="ignore"):
             errors = _SKETCH_ERROR * np.sqrt(np.vecdot(x, x)) + self.size * _TINY
         are_finite = np.isfinite(sketches)
@@ -88,13 +81,13 @@ class Sketch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SketchedBalls:
-    """Entries as the search keeps them, one after another."""
+    """What the search needs of entries."""
 
     labels: NDArray[np.int64]  # m
     radii: Vector  # m
     sigmas: Vector  # m
     sketches: Numbers  # m size
-    margins: Vector  # m; by how much a sketch may overestimate a distance
+    margins: Vector  # m; how much a sketch may overestimate a distance
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -102,7 +95,7 @@ class SketchedBalls:
 
 @final
 class SketchIndex:
-    """Balls and sketches of all entries; the place of an entry is its order in the ledger."""
+    """Balls and sketches of all entries; the position of an entry is its place in the order of the ledger."""
 
     def __init__(self, sketch: Sketch) -> None:
         self.sketch = sketch
@@ -112,7 +105,7 @@ class SketchIndex:
         self._leaves: list[_Leaf] = []
         self._root: _Node | None = None  # None until there is a leaf
         self._depth = 0  # of the tree
-        # What is common to the entries of each leaf: the box around their first numbers, the farthest reach.
+        # For each leaf: the bounding box of its coarse sketches, and the farthest reach of its entries.
         coarse = min(_COARSE, sketch.size)
         self._lows, self._highs = (np.empty((0, coarse), dtype=np.float32) for _ in range(2))
         self._reaches = np.empty(0)
@@ -120,18 +113,17 @@ class SketchIndex:
     def __len__(self) -> int:
         return self._count
 
-    def ball(self, place: int) -> Ball:
-        """What the entry at this place claims."""
-        return Ball(label=int(self._labels[place]), radius=float(self._radii[place]), sigma=float(self._sigmas[place]))
+    def ball(self, position: int) -> Ball:
+        """The ball of the entry at this position."""
+        label, radius, sigma = self._labels[position], self._radii[position], self._sigmas[position]
+        return Ball(label=int(label), radius=float(radius), sigma=float(sigma))
 
     def add(self, balls: SketchedBalls) -> None:
-        """Append entries; interrupted anywhere, they are in or they are not, and can be added again."""
+        """Append entries. An interrupt leaves either all or none of them; if none, they can be added again."""
         first, last = self._count, self._count + len(balls)
-        self._labels = _with_room(self._labels, last)
-        self._radii = _with_room(self._radii, last)
-        self._sigmas = _with_room(self._sigmas, last)
-        self._labels[first:last] = balls.labels
-        self._radii[first:last], self._sigmas[first:last] = balls.radii, balls.sigmas
+        self._labels = _written(self._labels, first, balls.labels)
+        self._radii = _written(self._radii, first, balls.radii)
+        self._sigmas = _written(self._sigmas, first, balls.sigmas)
         entries = _Leaf(balls.sketches, balls.radii + balls.margins, np.arange(first, last))
         self._root = self._grown(self._root, entries, 1)
         self._count = last
@@ -141,17 +133,17 @@ class SketchIndex:
     def near(
         self, sketch: Numbers, margin: float, *, radius: float = 0.0, label: int | None = None, start: int = 0
     ) -> list[int]:
-        """A superset of the entries from `start` on that matter to a ball B(x, radius) with this label, in order.
+        """Sorted positions that include every entry that matters to a ball B(x, radius) with this label.
 
-        These are the entries whose region contains x, and those with another label whose ball meets or
-        touches B(x, radius).
+        An entry matters if its region contains x, or if it has another label and its ball meets or touches
+        B(x, radius).
 
         Args:
             sketch: The sketch of x.
-            margin: By how much it may overestimate a distance.
-            radius: Of the ball around x.
-            label: Of the ball around x; None: entries with all labels matter to all of it.
-            start: The first place to look at.
+            margin: How much the sketch may overestimate a distance.
+            radius: The radius of the ball around x.
+            label: The label of the ball around x; None differs from every label.
+            start: The first position to look at.
         """
         if start >= self._count:
             return []
@@ -162,23 +154,23 @@ class SketchIndex:
                 leaf = self._leaves[i]
                 left = leaf.within(sketch, reaches[i])
                 if left.size:
-                    places = leaf.places[left]
-                    own = radius if label is None else radius * (self._labels[places] != label)
+                    positions = leaf.positions[left]
+                    own = radius if label is None else radius * (self._labels[positions] != label)
                     squares = _squares(leaf.sketches[left] - sketch)
-                    found += places[_may_be_near(squares, leaf.reaches[left] + margin + own)].tolist()
-        return sorted({place for place in found if start <= place < self._count})
+                    found += positions[_may_be_near(squares, leaf.reaches[left] + margin + own)].tolist()
+        return sorted({position for position in found if start <= position < self._count})
 
     def _gaps(self, sketch: Numbers) -> Numbers:
-        """Squared distances from the first numbers of a sketch to the box of each leaf."""
+        """Squared distances from a coarse sketch to the bounding box of each leaf."""
         count, coarse = len(self._leaves), sketch[:_COARSE]
         gaps = np.maximum(self._lows[:count] - coarse, coarse - self._highs[:count])
         return _squares(np.maximum(gaps, 0.0))
 
     def _grown(self, node: "_Node | None", entries: "_Leaf", depth: int) -> "_Node":
-        """Add entries below a node at this depth; what is there then.
+        """The node that replaces this one at this depth when entries are added below it.
 
-        An entry that counts may be in two leaves for a moment, never in none, and is inside the box of its leaf.
-        Where this is interrupted, entries are only in worse company.
+        At any moment every counted entry is in one or two leaves and inside their boxes. So an interrupt can make
+        the tree less tidy, but never wrong.
         """
         if node is None:
             self._set_leaf(0, entries)
@@ -196,7 +188,7 @@ class SketchIndex:
         return node
 
     def _parted(self, i: int, depth: int) -> "_Node":
-        """The leaf i at this depth, halved until no part of it is too large."""
+        """The node for leaf i at this depth: the leaf itself, or its halves if it is too large."""
         self._depth = max(self._depth, depth)
         if self._leaves[i].count <= _LEAF:
             return i
@@ -206,38 +198,36 @@ class SketchIndex:
         self._set_leaf(i, low)
         return _Split(axis, at, self._parted(i, depth + 1), self._parted(j, depth + 1))
 
-    def _balanced(self, places: list[int], depth: int) -> "_Node":
-        """The leaves at these places below a node at this depth, halved by the middles of their boxes.
+    def _balanced(self, leaves: list[int], depth: int) -> "_Node":
+        """A balanced tree over these leaves, split at the median of the centres of their boxes.
 
-        Inputs that come in an order, each farther than the last, make the tree as deep as it has leaves. Which leaf
-        a new entry goes to decides how fast it is found, never whether.
+        Inputs that arrive sorted make the tree as deep as it has leaves. The tree decides only which leaf a new
+        entry goes to, so rebuilding it affects the speed of a search but not its result.
         """
         self._depth = max(self._depth, depth)
-        if len(places) == 1:
-            return places[0]
+        if len(leaves) == 1:
+            return leaves[0]
         with np.errstate(over="ignore", invalid="ignore"):
-            middles = (self._lows[places] + self._highs[places]) / 2
-            axis = int(middles.var(axis=0).argmax())
-            order = middles[:, axis].argsort(kind="stable")
-        half = len(places) // 2
-        low, high = ([places[i] for i in part] for part in (order[:half], order[half:]))
-        at = float(middles[order[half - 1], axis])
+            centres = (self._lows[leaves] + self._highs[leaves]) / 2
+            axis = int(centres.var(axis=0).argmax())
+            order = centres[:, axis].argsort(kind="stable")
+        half = len(leaves) // 2
+        low, high = ([leaves[i] for i in part] for part in (order[:half], order[half:]))
+        at = float(centres[order[half - 1], axis])
         return _Split(axis, at, self._balanced(low, depth + 1), self._balanced(high, depth + 1))
 
     def _set_leaf(self, i: int, leaf: "_Leaf") -> None:
-        coarse = leaf.coarse[: leaf.count]
-        self._lows = _with_room(self._lows, i + 1)
-        self._highs = _with_room(self._highs, i + 1)
-        self._reaches = _with_room(self._reaches, i + 1)
-        self._lows[i], self._highs[i] = coarse.min(axis=0), coarse.max(axis=0)
-        self._reaches[i] = leaf.reaches[: leaf.count].max()
+        coarse, reaches = leaf.coarse[: leaf.count], leaf.reaches[: leaf.count]
+        self._lows = _written(self._lows, i, coarse.min(axis=0, keepdims=True))
+        self._highs = _written(self._highs, i, coarse.max(axis=0, keepdims=True))
+        self._reaches = _written(self._reaches, i, reaches.max(keepdims=True))
         self._leaves[i : i + 1] = [leaf]
 
 
 @final
 @dataclass(slots=True)
 class _Split:
-    """Entries on the two sides of a number of their sketches."""
+    """Two subtrees: entries go to `high` if this number of their sketch is above `at`."""
 
     axis: int
     at: float  # the largest of the low side when it was split
@@ -245,37 +235,34 @@ class _Split:
     high: "_Node"
 
 
-_Node = int | _Split  # the place of a leaf, or what parts several
+_Node = int | _Split  # an int is the number of a leaf
 
 
 @final
 class _Leaf:
-    """Entries whose sketches lie close together; the first `count` rows of each array are in use."""
+    """Entries with similar sketches; the first `count` rows of each array are in use."""
 
-    def __init__(self, sketches: Numbers, reaches: Vector, places: NDArray[np.intp]) -> None:
-        self.count = len(places)
-        self.coarse = sketches[:, :_COARSE].copy()  # once more, side by side: most entries are ruled out by them
+    def __init__(self, sketches: Numbers, reaches: Vector, positions: NDArray[np.intp]) -> None:
+        self.count = len(positions)
+        self.coarse = sketches[:, :_COARSE].copy()  # contiguous, because they rule out most entries
         self.sketches = sketches
-        self.reaches = reaches  # radius, and what sketching may overestimate
-        self.places = places
+        self.reaches = reaches  # radius plus margin
+        self.positions = positions
 
     def extend(self, entries: "_Leaf") -> None:
-        """Take in more entries; interrupted anywhere, they are in or they are not."""
-        first, last = self.count, self.count + entries.count
-        self.coarse = _with_room(self.coarse, last)
-        self.sketches = _with_room(self.sketches, last)
-        self.reaches = _with_room(self.reaches, last)
-        self.places = _with_room(self.places, last)
-        self.coarse[first:last], self.sketches[first:last] = entries.coarse, entries.sketches
-        self.reaches[first:last], self.places[first:last] = entries.reaches, entries.places
-        self.count = last
+        """Append entries. An interrupt leaves either all or none of them."""
+        self.coarse = _written(self.coarse, self.count, entries.coarse)
+        self.sketches = _written(self.sketches, self.count, entries.sketches)
+        self.reaches = _written(self.reaches, self.count, entries.reaches)
+        self.positions = _written(self.positions, self.count, entries.positions)
+        self.count += entries.count
 
     def part(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> "_Leaf":
         """Some of the entries."""
-        return _Leaf(self.sketches[rows], self.reaches[rows], self.places[rows])
+        return _Leaf(self.sketches[rows], self.reaches[rows], self.positions[rows])
 
     def halves(self) -> tuple[int, float, "_Leaf", "_Leaf"]:
-        """The number of the sketch in which entries differ most, its middle, and those on its two sides."""
+        """The axis of largest variance, its median, and the entries on its two sides."""
         coarse, half = self.coarse[: self.count], self.count // 2
         with np.errstate(over="ignore", invalid="ignore"):
             axis = int(coarse.var(axis=0).argmax())
@@ -284,30 +271,33 @@ class _Leaf:
         return axis, float(coarse[low, axis].max()), self.part(low), self.part(high)
 
     def within(self, sketch: Numbers, reach: float) -> NDArray[np.intp]:
-        """Which entries may be within reach, by the first numbers of their sketches."""
+        """The entries that the coarse sketches do not rule out."""
         return np.flatnonzero(_may_be_near(_squares(self.coarse[: self.count] - sketch[:_COARSE]), reach))
 
 
 def _squares(gaps: Numbers) -> Numbers:
-    """The squared length of each row, up to _SUM_ERROR of it and _TINY."""
+    """The squared length of each row, with a relative error below _SUM_ERROR and an absolute one below _TINY."""
     squares: Numbers = np.einsum("ij,ij->i", gaps, gaps)
     return squares
 
 
 def _may_be_near(squares: Numbers, reaches: Vector | float) -> NDArray[np.bool_]:
-    """Which squared distances are not surely beyond the reach.
+    """Which squared distances are not certainly beyond the reach.
 
-    What overflowed is beyond a reach whose square float32 can hold; one that it cannot hold becomes infinite.
+    A squared distance that overflows is beyond every reach whose square float32 can hold. All other reaches become
+    infinite.
     """
     limits = np.asarray(reaches * reaches * (1.0 + _SUM_ERROR) + _TINY, dtype=np.float32)
     may_be_near: NDArray[np.bool_] = ~(squares > limits)
     return may_be_near
 
 
-def _with_room(array: NDArray[_Kind], count: int) -> NDArray[_Kind]:
-    """The array, or a longer copy of it, with room for so many rows; pages not yet written take no memory."""
-    if count <= len(array):
-        return array
-    longer = np.empty((max(count, 2 * len(array)), *array.shape[1:]), dtype=array.dtype)
-    longer[: len(array)] = array
-    return longer
+def _written(array: NDArray[_Kind], first: int, rows: NDArray[_Kind]) -> NDArray[_Kind]:
+    """The array, or a longer copy of it where it is too short, with these rows from row `first` on."""
+    last = first + len(rows)
+    if last > len(array):
+        longer = np.empty((max(last, 2 * len(array)), *array.shape[1:]), dtype=array.dtype)
+        longer[: len(array)] = array
+        array = longer
+    array[first:last] = rows
+    return array

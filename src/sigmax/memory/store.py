@@ -3,63 +3,51 @@
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import Self, final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.errors import InvalidInputError, MemoryRefusedError
-from sigmax.memory.balls import (
-    Neighbour,
-    Vector,
-    compare_distance,
-    deepest_home,
-    depth,
-    distance_bounds,
-    inherit,
-    is_inside,
-    settle,
-)
+from sigmax.memory.balls import Neighbour, Vector, compare_distance, distance_bounds, is_inside, look_up, settle
 from sigmax.memory.index import Numbers, Sketch, SketchedBalls, SketchIndex
-from sigmax.memory.ledger import Entry, Ledger
+from sigmax.memory.ledger import Entry, Ledger, Owner, Pixels, Place
+from sigmax.memory.sqlite import SqliteLedger
 
-# Inputs settled at a time, in one transaction: enough that waiting for the disk costs each little.
-_BLOCK = 256
+_BLOCK = 256  # inputs settled in one transaction: enough to share the wait for the disk
+_PAGE = 256  # entries read at a time
+_CACHE_BYTES = 64 * 2**20  # inputs of entries kept in memory
+_CROWD_BYTES = 32 * 2**20  # inputs compared with x at a time: bounds the memory needed when many entries are near
 
-# Inputs compared at a time: bounds what a crowd of neighbours takes.
-_CROWD_BYTES = 32 * 2**20
-
-Input = Tensor | NDArray[np.floating]
+Input = Tensor | Pixels
 
 
 @final
 class CertificateMemory:
     """All answers given so far, as balls with labels; entries with different labels never share a point.
 
-    Threads and processes may share one; a signal handler must not call it in the middle of another call.
+    Threads may share an object, and processes a file. A signal handler must not use it: it may interrupt a call.
 
     Args:
-        norm: The norm of the balls, 1 or 2: that of the certificates it settles.
-        fingerprint: What it belongs to, usually `SmoothedClassifier.fingerprint`.
-        path: A SQLite file that several processes may share; None: in this process only.
+        norm: The norm of the balls and of the certificates, 1 or 2.
+        fingerprint: What the memory belongs to, usually `SmoothedClassifier.fingerprint`.
+        place: A SQLite file that several processes may share; None keeps the memory in this process.
     """
 
-    def __init__(self, *, norm: int, fingerprint: str | None = None, path: Path | None = None) -> None:
+    def __init__(self, *, norm: int, fingerprint: str | None = None, place: Place | None = None) -> None:
         if norm not in (1, 2):
-            raise InvalidInputError(f"expected norm 1 or 2, got norm={norm}")
+            raise InvalidInputError(f"expected norm 1 or 2, got norm={norm}; choose one of them")
         self.norm = norm
         self._lock = threading.RLock()
-        self._index: SketchIndex | None = None  # None until the first entry says the shape
-        self._is_shared = path is not None
-        self._is_current = False  # whether it surely has all entries, and left no transaction open
-        self._ledger = Ledger(path, norm=norm, fingerprint=fingerprint)
+        self._index: SketchIndex | None = None  # None until the first entry sets the shape
+        self._points: dict[int, Vector] = {}  # inputs by position, oldest first
+        self._is_current = False  # whether the index has all entries and no transaction is open
+        self._ledger = _kind(place)(place, Owner(norm=norm, fingerprint=fingerprint))
         try:
             self._catch_up()
         except BaseException:
@@ -67,21 +55,30 @@ class CertificateMemory:
             raise
 
     @classmethod
-    def open(cls, path: str | Path, *, norm: int, fingerprint: str | None = None) -> Self:
+    def open(cls, place: Place, *, norm: int, fingerprint: str | None = None) -> Self:
         """Open or create a durable memory in a SQLite file.
 
-        A file that belongs to another norm or fingerprint is refused: certificates of one model say
-        nothing about another.
+        A memory with another norm or fingerprint is refused: one model's certificates say nothing about another.
         """
-        if "://" in str(path):
-            raise InvalidInputError(f"expected a file path, got {path}; this version keeps memories in SQLite files")
-        return cls(norm=norm, fingerprint=fingerprint, path=Path(path))
+        return cls(norm=norm, fingerprint=fingerprint, place=place)
 
     @classmethod
-    def existing(cls, path: str | Path) -> Self:
-        """Open a memory file as whatever it says it is, to inspect it."""
-        norm, fingerprint = Ledger.owner(Path(path))
-        return cls.open(path, norm=norm, fingerprint=fingerprint)
+    def existing(cls, place: Place) -> Self:
+        """Open a memory with the norm and the fingerprint that it was created with."""
+        owner = _kind(place).owner(place)
+        if owner is None:
+            raise MemoryRefusedError(f"expected a memory, got {place}; nothing is stored there")
+        return cls.open(place, norm=owner.norm, fingerprint=owner.fingerprint)
+
+    @classmethod
+    def discard_empty(cls, file: Path) -> int:
+        """Delete a memory file unless it holds entries; return how many entries kept it from being deleted."""
+        if SqliteLedger.owner(file) is not None:
+            with cls.existing(file) as memory:
+                if len(memory):
+                    return len(memory)
+        SqliteLedger.remove(file)
+        return 0
 
     def __len__(self) -> int:
         return len(self._index) if self._index is not None else 0
@@ -89,13 +86,11 @@ class CertificateMemory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Give the file back; the memory cannot be used afterwards."""
+        """Release the file; the memory cannot be used afterwards."""
         with self._lock:
             self._is_current = False
             self._ledger.close()
@@ -108,50 +103,53 @@ class CertificateMemory:
             last = page[-1].id
 
     def settle(self, x: Input, point: PointCertificate) -> SettledCertificate:
-        """Turn what sampling says about x into the answer to give, and store it before giving it.
+        """Turn a point certificate into the answer to give for x, and store it before returning it.
 
-        An input that is stored gets the same answer again. An abstention outside every region claims nothing
-        and is not stored: it may be answered later.
+        An input that was settled before gets the same answer. An abstention outside every region claims nothing
+        and is not stored, so a later call may answer.
         """
         return self.settle_many(x[None], [point])[0]
 
     def settle_many(self, x: Input, points: Sequence[PointCertificate]) -> list[SettledCertificate]:
-        """Settle a batch of inputs (batch, …): the answers of settling one after another, for less.
+        """Settle a batch of inputs (batch, …); the answers are those of settling one after another, but faster.
 
-        Inputs share the transactions that store them. Interrupted, the memory holds the answers to the
-        first inputs of the batch and no others, and settling them again gives the same.
+        Inputs share the transactions that store them. After an interrupt, the memory holds the answers to the
+        first inputs of the batch and no others; settling the batch again gives the same answers.
         """
         if len(x) != len(points):
-            raise InvalidInputError(f"expected a certificate for each input, got {len(points)} for {len(x)} inputs")
+            raise InvalidInputError(
+                f"expected one certificate per input, got {len(points)} for {len(x)} inputs; pass both in one order"
+            )
         for point in points:
             self._check_point(point)
         answers: list[SettledCertificate] = []
         for start in range(0, len(x), _BLOCK):
             block = slice(start, start + _BLOCK)
-            pixels, flat = _as_arrays(x[block])
+            pixels = _as_array(x[block])
             with self._lock:
-                answers += self._settle_block(pixels, flat, points[block])
+                answers += self._settle_block(pixels, points[block])
         return answers
 
     def lookup(self, x: Input) -> SettledCertificate | None:
-        """The answer that the memory already holds for x, without any sampling; None if it holds none."""
+        """The answer that the memory already holds for x, without sampling; None if it holds none."""
         return self.lookup_many(x[None])[0]
 
     def lookup_many(self, x: Input) -> list[SettledCertificate | None]:
-        """What `lookup` answers to each of a batch of inputs (batch, …)."""
+        """The answer of `lookup` for each input of a batch (batch, …)."""
         answers: list[SettledCertificate | None] = []
         for start in range(0, len(x), _BLOCK):
-            pixels, flat = _as_arrays(x[start : start + _BLOCK])
+            pixels = _as_array(x[start : start + _BLOCK])
             with self._lock:
                 self._refresh()
-                answers += [self._held(query) for query in self._queries(pixels.shape[1:], flat)]
+                questions = self._searched(pixels)
+                answers += [question.answer or look_up(question.neighbours) for question in questions]
         return answers
 
     def contradictions(self, on_progress: Callable[[int], None] | None = None) -> Iterator[tuple[int, int]]:
-        """Every pair of entries (by id) with different labels that share a point: there must be none.
+        """All pairs of entries (by id) with different labels that share a point; there must be none.
 
-        All pairs are decided, exactly: the sketch only rules out pairs that are surely far apart. A file that
-        is damaged, and a sketch that is not that of its input, are refused.
+        Every pair is decided exactly: sketches rule out only pairs that are certainly far apart. A damaged file
+        is refused, and so is a sketch that does not belong to its input.
         """
         with self._lock:
             self._refresh()
@@ -163,201 +161,199 @@ class CertificateMemory:
             if on_progress is not None:
                 on_progress(1)
 
-    def _settle_block(
-        self, pixels: NDArray[np.floating], flat: Vector, points: Sequence[PointCertificate]
-    ) -> list[SettledCertificate]:
-        """Settle inputs in one transaction."""
-        # Search without the lock of the file first; under it, only what others appended since is new.
+    def _settle_block(self, pixels: Pixels, points: Sequence[PointCertificate]) -> list[SettledCertificate]:
+        """Settle inputs in one transaction: search, lock, search what was appended since, append, commit, reply."""
         self._refresh()
-        queries = self._queries(pixels.shape[1:], flat)
+        questions = self._searched(pixels, points)
+        if all(question.answer is not None for question in questions):
+            return _answers(questions)
         seen = len(self)
-        found = [self._neighbours(query, point) for query, point in zip(queries, points, strict=True)]
-        known = [answer for answer, _ in found if answer is not None]
-        if len(known) == len(points):
-            return known
         self._is_current = False
         with self._ledger.locked():
             self._catch_up()
-            self._check_shape(pixels.shape[1:])
-            answers: list[SettledCertificate] = []
-            rows: list[int] = []  # of the inputs that are new entries
-            fresh = SketchIndex(self._sketch(pixels.shape[1:]))
-            for row, (query, point, (answer, neighbours)) in enumerate(zip(queries, points, found, strict=True)):
-                if answer is None:
-                    answer, since = self._neighbours(query, point, start=seen)
-                    neighbours += since
-                if answer is None:
-                    same, since = self._see(query, point, fresh, lambda places: flat[[rows[i] for i in places]])
-                    answer = answers[rows[same]] if same is not None else None
-                    neighbours += since
-                if answer is None:
-                    answer = settle(point, neighbours)
-                    if answer.label is not None:
-                        rows.append(row)
-                        fresh.add(_sketched([query], [answer]))
-                answers.append(answer)
-            if not rows:
-                return answers
-            stored = [answers[row] for row in rows]
-            balls = _sketched([queries[row] for row in rows], stored)
-            self._ledger.append(len(self) + 1, [pixels[row] for row in rows], stored, balls)
-        # Committed: from here on the answers are given.
-        if self._index is None:
-            self._index = SketchIndex(fresh.sketch)
-        self._index.add(balls)
-        return answers
-
-    def _held(self, query: "_Query") -> SettledCertificate | None:
-        """What the memory answers without any sampling."""
-        known, neighbours = self._neighbours(query, None)
-        if known is not None:
-            return known
-        home = deepest_home(neighbours)
-        return inherit(home, None, depth(home)) if home is not None else None
+            new: list[_Question] = []  # questions that become entries
+            index = SketchIndex(self._sketch(pixels.shape[1:]))
+            for question, point in zip(questions, points, strict=True):
+                # Search what other processes appended since the first search, then what this block has settled.
+                self._search(question, start=seen)
+                self._see(question, index, lambda rows: np.stack([new[i].x for i in rows]), lambda i: new[i].answer)
+                if question.answer is None:  # else the same input was settled before
+                    question.answer = settle(point, question.neighbours)
+                    if question.answer.label is not None:  # an abstention claims nothing
+                        index.add(_sketched([question]))
+                        new.append(question)
+            if not new:
+                return _answers(questions)
+            balls = _sketched(new)
+            self._ledger.append(len(self) + 1, [question.pixels for question in new], _answers(new), balls)
+        # Committed: from here on the answers count, even if the rest is interrupted.
+        self._add(balls)
+        return _answers(questions)
 
     def _rivals(self, i: int) -> list[int]:
-        """Places after i of the entries that contradict it."""
-        assert self._index is not None, "there is an entry at this place"
-        own = self._index.ball(i)
-        (query,) = self._queries(self._index.sketch.shape, self._ledger.points([i + 1]))
-        near = self._index.near(query.sketch, query.margin, radius=own.radius, label=own.label, start=i)
+        """The later positions of the entries that contradict entry i."""
+        assert self._index is not None, "there is an entry at this position"
+        own, (x,) = self._index.ball(i), self._inputs([i])
+        sketch = self._index.sketch(x)
+        margin = float(self._index.sketch.margins(x, sketch))
+        near = self._index.near(sketch, margin, radius=own.radius, label=own.label, start=i)
         if i not in near:
             raise MemoryRefusedError(
-                f"expected the sketch of entry {i + 1} to be that of its input, got another; "
-                "restore the file from a copy"
+                f"expected entry {i + 1} with the sketch of its input, got another sketch; restore it from a copy"
             )
         others = [j for j in near if self._index.ball(j).label != own.label]
         rivals = []
-        for j, y, low, _ in self._measured(query.x, others, self._read):
+        for j, y, low, _ in self._measured(x, others, self._inputs):
             reach = Fraction(own.radius) + Fraction(self._index.ball(j).radius)
-            # Open balls that only touch share no point; equal centres always do.
-            if low <= reach and (np.array_equal(query.x, y) or compare_distance(query.x, y, reach, norm=self.norm) < 0):
+            # Open balls that only touch share no point. Equal centres are a shared point, also at radius 0.
+            if low <= reach and (np.array_equal(x, y) or compare_distance(x, y, reach, norm=self.norm) < 0):
                 rivals.append(j)
         return rivals
 
     def _page(self, after: int) -> list[Entry]:
         with self._lock:
             self._ledger.roll_back()
-            return self._ledger.read(after=after)
+            return self._ledger.read(after=after, limit=_PAGE)
 
     def _refresh(self) -> None:
-        """Be as the ledger is: without a transaction that an interrupt left open, with all entries."""
+        """Bring the index up to date, and end a transaction that an interrupt left open."""
         if not self._is_current:
             self._ledger.roll_back()
             self._catch_up()
-            self._is_current = not self._is_shared
+            self._is_current = not self._ledger.is_shared
 
     def _catch_up(self) -> None:
-        """Take in what other processes have appended."""
+        """Add the entries to the index that it does not have yet."""
         while balls := self._ledger.balls(after=len(self)):
-            if self._index is None:
-                self._index = SketchIndex(Sketch(self._ledger.shape()))
-            self._index.add(balls)
+            self._add(balls)
+
+    def _add(self, balls: SketchedBalls) -> None:
+        if self._index is None:
+            self._index = SketchIndex(Sketch(self._ledger.shape()))
+        self._index.add(balls)
 
     def _sketch(self, shape: tuple[int, ...]) -> Sketch:
-        return self._index.sketch if self._index is not None else Sketch(shape)
-
-    def _queries(self, shape: tuple[int, ...], x: Vector) -> list["_Query"]:
-        """Inputs (batch, d) as the search sees them; their sketches are one product."""
-        self._check_shape(shape)
-        sketch = self._sketch(shape)
-        sketches = sketch(x)
-        margins = sketch.margins(x, sketches).tolist()
-        return [_Query(*query) for query in zip(x, sketches, margins, strict=True)]
-
-    def _neighbours(
-        self, query: "_Query", point: PointCertificate | None, *, start: int = 0
-    ) -> tuple[SettledCertificate | None, list[Neighbour]]:
-        """The answer of the entry that is x itself, if any, and how x sees the entries near it."""
+        """The sketch for inputs of this shape; another shape than that of the entries is refused."""
         if self._index is None:
-            return None, []
-        same, neighbours = self._see(query, point, self._index, self._read, start=start)
-        answer = self._ledger.read(after=same, limit=1)[0].answer if same is not None else None
-        return answer, neighbours
+            return Sketch(shape)
+        if shape != self._index.sketch.shape:
+            raise InvalidInputError(
+                f"expected inputs of shape {self._index.sketch.shape}, like the others in this memory, "
+                f"got shape={shape}; use another memory"
+            )
+        return self._index.sketch
+
+    def _searched(self, pixels: Pixels, points: Sequence[PointCertificate] | None = None) -> list["_Question"]:
+        """Questions about a batch of inputs (batch, …), after a search in all stored entries."""
+        sketch = self._sketch(pixels.shape[1:])
+        x = pixels.astype(np.float64).reshape(len(pixels), -1)  # batch d
+        sketches = sketch(x)  # batch size; one product for all inputs
+        margins = sketch.margins(x, sketches).tolist()
+        claims = [(point.radius, point.label) for point in points] if points is not None else [(0.0, None)] * len(x)
+        inputs = zip(pixels, x, sketches, margins, strict=True)
+        questions = [_Question(*each, *claim) for each, claim in zip(inputs, claims, strict=True)]
+        for question in questions:
+            self._search(question)
+        return questions
+
+    def _search(self, question: "_Question", *, start: int = 0) -> None:
+        """Search the stored entries from this position on."""
+        if self._index is not None:
+            self._see(question, self._index, self._inputs, self._answer, start=start)
 
     def _see(
-        self,
-        query: "_Query",
-        point: PointCertificate | None,
-        index: SketchIndex,
-        read: Callable[[list[int]], Vector],
-        *,
-        start: int = 0,
-    ) -> tuple[int | None, list[Neighbour]]:
-        """The place of the entry that is x itself, if any, and how x sees the entries that matter to it.
-
-        Args:
-            query: The input x.
-            point: What sampling says about it; None: it was not sampled.
-            index: The entries.
-            read: Gives the inputs (m, d) at some places of the index.
-            start: The first place to look at.
-        """
-        radius, label = (point.radius, point.label) if point is not None else (0.0, None)
-        near = index.near(query.sketch, query.margin, radius=radius, label=label, start=start)
-        neighbours = []
-        for i, y, low, high in self._measured(query.x, near, read):
-            if low == 0.0 and np.array_equal(query.x, y):
-                return i, []
+        self, question: "_Question", index: SketchIndex, inputs: "_Inputs", answer: "_Answer", *, start: int = 0
+    ) -> None:
+        """Give a question the answer to the same input if the index has it, else the neighbours that matter."""
+        if question.answer is not None:
+            return
+        near = index.near(question.sketch, question.margin, radius=question.radius, label=question.label, start=start)
+        for i, y, low, high in self._measured(question.x, near, inputs):
+            if low == 0.0 and np.array_equal(question.x, y):
+                question.answer = answer(i)
+                return
             ball = index.ball(i)
-            has_inside = is_inside(query.x, y, ball.radius, low, high, norm=self.norm)
-            neighbours.append(Neighbour(ball=ball, low=low, high=high, has_inside=has_inside))
-        return None, neighbours
+            is_home = is_inside(question.x, y, ball.radius, low, high, norm=self.norm)
+            question.neighbours.append(Neighbour(ball=ball, low=low, high=high, is_home=is_home))
 
-    def _read(self, places: list[int]) -> Vector:
-        return self._ledger.points([i + 1 for i in places])
+    def _answer(self, position: int) -> SettledCertificate:
+        return self._ledger.read(after=position, limit=1)[0].answer
+
+    def _inputs(self, positions: list[int]) -> Vector:
+        """The inputs (m, d) of stored entries; recently read ones are kept in memory."""
+        missing = [i for i in positions if i not in self._points]
+        self._points.update(zip(missing, self._ledger.points([i + 1 for i in missing]), strict=True))
+        found = np.stack([self._points[i] for i in positions])  # m d
+        while len(self._points) * found[0].nbytes > _CACHE_BYTES:
+            del self._points[next(iter(self._points))]
+        return found
 
     def _measured(
-        self, x: Vector, places: list[int], read: Callable[[list[int]], Vector]
+        self, x: Vector, positions: list[int], inputs: "_Inputs"
     ) -> Iterator[tuple[int, Vector, float, float]]:
-        """Each of these places with its input and with bounds on its distance from x."""
+        """Each position with its input and with bounds on its distance from x."""
         step = max(1, _CROWD_BYTES // x.nbytes)
-        for start in range(0, len(places), step):
-            block = places[start : start + step]
-            points = read(block)  # m d
+        for start in range(0, len(positions), step):
+            block = positions[start : start + step]
+            points = inputs(block)  # m d
             lows, highs = distance_bounds(x, points, norm=self.norm)
             yield from zip(block, points, lows.tolist(), highs.tolist(), strict=True)
 
     def _check_point(self, point: PointCertificate) -> None:
         if point.norm != self.norm:
             raise InvalidInputError(
-                f"expected a certificate in l{self.norm}, got one in l{point.norm}; use a memory with norm={point.norm}"
+                f"expected a certificate in l{self.norm}, got norm={point.norm}; use a memory with norm={point.norm}"
             )
         if not 0.0 <= point.radius < math.inf:
             raise InvalidInputError(
                 f"expected a finite radius >= 0, got radius={point.radius}; certify the input again"
             )
 
-    def _check_shape(self, shape: tuple[int, ...]) -> None:
-        if self._index is not None and shape != self._index.sketch.shape:
-            raise InvalidInputError(
-                f"expected an input of shape {self._index.sketch.shape} like the others in this memory, got {shape}; "
-                "use a memory of its own"
-            )
+
+_Inputs = Callable[[list[int]], Vector]  # positions of an index -> inputs (m, d)
+_Answer = Callable[[int], SettledCertificate | None]  # a position of an index -> its answer
 
 
-@dataclass(frozen=True, slots=True)
-class _Query:
-    """An input as the search sees it."""
+@dataclass(slots=True)
+class _Question:
+    """An input with the ball that sampling claims around it, and what the memory has found about it so far."""
 
+    pixels: Pixels  # as it is stored
     x: Vector  # flattened
     sketch: Numbers
-    margin: float  # by how much the sketch may overestimate a distance
+    margin: float  # how much the sketch may overestimate a distance
+    radius: float
+    label: int | None
+    answer: SettledCertificate | None = None
+    neighbours: list[Neighbour] = field(default_factory=list)
 
 
-def _sketched(queries: Sequence[_Query], answers: Sequence[SettledCertificate]) -> SketchedBalls:
-    """Answers with a label as the search keeps them."""
+def _kind(place: Place | None) -> type[Ledger]:
+    """The kind of ledger that is kept at this place."""
+    if "://" in str(place):
+        raise InvalidInputError(f"expected the path of a SQLite file, got place={place}; give a path")
+    return SqliteLedger
+
+
+def _answers(questions: Sequence[_Question]) -> list[SettledCertificate]:
+    """The answers to questions that all have one."""
+    return [question.answer for question in questions if question.answer is not None]
+
+
+def _sketched(questions: Sequence[_Question]) -> SketchedBalls:
+    """Questions with an answer as the search keeps them."""
+    answers = _answers(questions)
     return SketchedBalls(
         labels=np.array([answer.label for answer in answers], dtype=np.int64),
         radii=np.array([answer.radius for answer in answers]),
         sigmas=np.array([answer.sigma for answer in answers]),
-        sketches=np.stack([query.sketch for query in queries]),
-        margins=np.array([query.margin for query in queries]),
+        sketches=np.stack([question.sketch for question in questions]),
+        margins=np.array([question.margin for question in questions]),
     )
 
 
-def _as_arrays(x: Input) -> tuple[NDArray[np.floating], Vector]:
-    """Inputs (batch, …) as they are stored, and flattened in float64 as they are measured: both exactly x."""
+def _as_array(x: Input) -> Pixels:
+    """Inputs (batch, …) as they are stored: exactly the numbers of x."""
     if isinstance(x, Tensor):
         x = x.detach().cpu()
         # NumPy has no bfloat16; float32 holds its numbers exactly.
@@ -366,10 +362,10 @@ def _as_arrays(x: Input) -> tuple[NDArray[np.floating], Vector]:
         pixels = np.asarray(x)
     if pixels.dtype.kind != "f" or pixels.dtype.itemsize > 8 or pixels.ndim < 2 or pixels.size == 0:
         raise InvalidInputError(
-            "expected an input of floating-point numbers of at most 64 bits, "
-            f"got {pixels.dtype} of shape {pixels.shape[1:]}"
+            "expected inputs of floating-point numbers of at most 64 bits, "
+            f"got dtype={pixels.dtype}, shape={pixels.shape[1:]}; convert them first"
         )
     if not np.isfinite(pixels).all():
         first = pixels[~np.isfinite(pixels)][0]
-        raise InvalidInputError(f"expected an input of finite numbers, got {first} in it; certify it without")
-    return pixels, pixels.astype(np.float64).reshape(len(pixels), -1)
+        raise InvalidInputError(f"expected inputs of finite numbers, got {first}; replace or leave out such inputs")
+    return pixels

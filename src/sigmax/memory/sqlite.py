@@ -1,0 +1,204 @@
+"""A ledger in a SQLite file, or for one process in a SQLite database without a file."""
+# ruff: noqa: D102 - `Ledger` says what each method does
+
+import json
+import random
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import final
+
+from sigmax.certificate import SettledCertificate
+from sigmax.errors import MemoryRefusedError, one_line
+from sigmax.memory import codec
+from sigmax.memory.balls import Vector
+from sigmax.memory.index import SketchedBalls
+from sigmax.memory.ledger import Entry, Ledger, Owner, Pixels, Place
+
+_PATIENCE = 60.0  # seconds to wait for the lock; other writers hold it for milliseconds
+_PAGE = 2**17  # ball rows read at a time, to bound the memory needed for opening a long ledger
+_SQLITE_PAGE = 2**14  # bytes; it fits five CIFAR-10 images, where SQLite's default page fits one
+
+# `memory` has one row. Its shape is JSON, and NULL until the first entry.
+_TABLES = (
+    "memory (id INTEGER PRIMARY KEY, format INTEGER NOT NULL, norm INTEGER NOT NULL, fingerprint TEXT, shape TEXT)",
+    """balls (id INTEGER PRIMARY KEY, label INTEGER NOT NULL, radius REAL NOT NULL, sigma REAL NOT NULL,
+    margin REAL NOT NULL, sketch BLOB NOT NULL, checksum INTEGER NOT NULL)""",
+    """inputs (id INTEGER PRIMARY KEY, rule TEXT NOT NULL, point TEXT NOT NULL, encoding TEXT NOT NULL,
+    x BLOB NOT NULL, checksum INTEGER NOT NULL)""",
+)
+_SELECT_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+_SELECT_OWNER = "SELECT format, norm, fingerprint FROM memory"
+_INSERT_OWNER = "INSERT OR IGNORE INTO memory (id, format, norm, fingerprint) VALUES (1, ?, ?, ?)"
+_SELECT_BALLS = "SELECT * FROM balls WHERE id > ? ORDER BY id LIMIT ?"
+_INSERT_BALL = f"INSERT INTO balls VALUES ({', '.join('?' for _ in codec.BALL)})"
+_SELECT_INPUT = "SELECT * FROM inputs WHERE id >= ? ORDER BY id LIMIT 1"
+_INSERT_INPUT = f"INSERT INTO inputs VALUES ({', '.join('?' for _ in codec.INPUT)})"
+_SELECT_ENTRIES = "SELECT * FROM balls b LEFT JOIN inputs i ON i.id = b.id WHERE b.id > ? ORDER BY b.id LIMIT ?"
+
+
+@final
+class SqliteLedger(Ledger):
+    """A ledger in a SQLite file that the processes of one machine may share; it holds one connection."""
+
+    def __init__(self, place: Place | None, owner: Owner) -> None:
+        path = Path(place) if place is not None else None
+        self.is_shared = path is not None
+        self._place = str(path) if path is not None else "the memory of this process"
+        self._connection = _connect(path)
+        try:
+            self._open(owner)
+            if path is not None:
+                self._check_length(path)
+        except BaseException:
+            self.close()
+            raise
+
+    @staticmethod
+    def owner(place: Place) -> Owner | None:
+        path = Path(place)
+        if not path.is_file():
+            return None
+        with closing(_connect(path)) as connection:
+            return _read_owner(connection, str(path))
+
+    @staticmethod
+    def remove(path: Path) -> None:
+        """Delete the file and the files of its log, if they exist."""
+        for suffix in ("", "-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        try:
+            self._execute("BEGIN IMMEDIATE")
+            yield
+            self._execute("COMMIT")
+        finally:
+            self.roll_back()
+
+    def roll_back(self) -> None:
+        with _explained(self._place):
+            self._connection.rollback()
+
+    def append(
+        self, first: int, inputs: Sequence[Pixels], answers: Sequence[SettledCertificate], balls: SketchedBalls
+    ) -> None:
+        if first == 1:
+            self._execute("UPDATE memory SET shape = ?", (json.dumps(inputs[0].shape),))
+        rows = [codec.encode_input(first + i, *each) for i, each in enumerate(zip(inputs, answers, strict=True))]
+        with _explained(self._place):
+            self._connection.executemany(_INSERT_BALL, codec.encode_balls(first, balls))
+            self._connection.executemany(_INSERT_INPUT, rows)
+
+    def shape(self) -> tuple[int, ...]:
+        ((shape,),) = self._execute("SELECT shape FROM memory")
+        return tuple(json.loads(shape))
+
+    def balls(self, *, after: int) -> SketchedBalls | None:
+        rows = self._execute(_SELECT_BALLS, (after, _PAGE))
+        return codec.decode_balls(rows, after=after, place=self._place) if rows else None
+
+    def read(self, *, after: int, limit: int) -> list[Entry]:
+        rows, width = self._execute(_SELECT_ENTRIES, (after, limit)), len(codec.BALL)
+        return [
+            codec.decode_entry(row[:width], row[width:], entry_id=entry_id, place=self._place)
+            for entry_id, row in enumerate(rows, start=after + 1)
+        ]
+
+    def points(self, ids: Sequence[int]) -> list[Vector]:
+        rows = [(self._execute(_SELECT_INPUT, (i,)) or [(None,)])[0] for i in ids]
+        return [codec.decode_input(row, entry_id=i, place=self._place) for i, row in zip(ids, rows, strict=True)]
+
+    def check(self) -> None:
+        ((health,),) = self._execute("PRAGMA quick_check(1)")
+        if health != "ok":
+            raise MemoryRefusedError(f"{self._place}: expected an intact file, got: {health}; restore it from a copy")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _open(self, owner: Owner) -> None:
+        """Create the tables in a new file; check the owner of any other file before writing to it."""
+        written = _read_owner(self._connection, self._place)
+        owner.check(written, self._place)
+        self._execute(f"PRAGMA page_size={_SQLITE_PAGE}")  # affects new files only
+        self._write_ahead()
+        self._execute("PRAGMA synchronous=FULL")  # a committed answer survives a power cut
+        if written is None:
+            with self.locked():
+                for table in _TABLES:
+                    self._execute(f"CREATE TABLE IF NOT EXISTS {table}")
+                self._execute(_INSERT_OWNER, (owner.format, owner.norm, owner.fingerprint))
+            # Another process may have created the tables first, for another owner.
+            owner.check(_read_owner(self._connection, self._place), self._place)
+
+    def _write_ahead(self) -> None:
+        """Use a write-ahead log, so that readers and a writer do not block each other."""
+        deadline = time.monotonic() + _PATIENCE
+        with _explained(self._place):
+            while True:
+                try:
+                    self._connection.execute("PRAGMA journal_mode=WAL")
+                    break
+                except sqlite3.OperationalError as error:
+                    # This statement ignores SQLite's timeout when another process opens the file at the same time.
+                    if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                        raise
+                time.sleep(random.uniform(0.0, 0.01))  # random, so that two processes do not collide forever
+
+    def _check_length(self, path: Path) -> None:
+        """Refuse a file whose last page is cut short: SQLite would read zeros there."""
+        ((page,),) = self._execute("PRAGMA page_size")
+        length = path.stat().st_size
+        log = path.with_name(f"{path.name}-wal")
+        # With a log, another process may be writing this page, or a crash cut it short. The log has the whole page.
+        if length % page and not (log.exists() and log.stat().st_size):
+            raise MemoryRefusedError(
+                f"{self._place}: expected whole pages of {page} bytes, got length={length}; "
+                "the end of the file is lost: restore it from a copy"
+            )
+
+    def _execute(self, statement: str, values: codec.Row = ()) -> list[codec.Row]:
+        # No variable holds the cursor: after an interrupt, an unfinished read would pin an old state of the file.
+        with _explained(self._place):
+            return self._connection.execute(statement, values).fetchall()
+
+
+def _connect(path: Path | None) -> sqlite3.Connection:
+    if path is not None and not path.parent.is_dir():
+        raise MemoryRefusedError(f"expected a folder for the memory, got {path.parent}; create it first")
+    # SQLite gives names such as ":memory:" a special meaning, but never an absolute path.
+    name = path.absolute() if path is not None else ":memory:"
+    with _explained(str(path)):
+        # No isolation level: transactions begin and end only where our statements say.
+        return sqlite3.connect(name, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+
+
+def _read_owner(connection: sqlite3.Connection, place: str) -> Owner | None:
+    """What a database belongs to; None if it has no tables yet."""
+    with _explained(place):
+        tables = [name for (name,) in connection.execute(_SELECT_TABLES).fetchall()]
+        if not tables:
+            return None
+        owners = connection.execute(_SELECT_OWNER).fetchall() if "memory" in tables else []
+    if len(owners) != 1:
+        raise MemoryRefusedError(
+            f"{place}: expected a memory or a new file, got a database with the tables {', '.join(tables)}; "
+            "use another file"
+        )
+    ((written, norm, fingerprint),) = owners
+    return Owner(format=written, norm=norm, fingerprint=fingerprint)
+
+
+@contextmanager
+def _explained(place: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise MemoryRefusedError(
+            f"{place}: expected a memory that can be read and written, got: {one_line(error)}; "
+            "all answers given so far are stored, fix this and try again"
+        ) from error
