@@ -61,7 +61,7 @@ def collect(options: argparse.Namespace, network: nn.Module, sigmas: Sequence[fl
     if num_classes > EMPTY:
         raise SystemExit(f"expected at most {EMPTY} classes, which fit into a byte, got {num_classes}")
     indices = np.arange(0, len(source), options.skip)[: options.max]
-    # Answers of another network or engine, or to other questions, are in another file.
+    # Answers of another network or backend, or to other questions, are in another file.
     fingerprint = BaseClassifier(network, num_classes=num_classes).fingerprint
     asked = [fingerprint, options.backend, source.digest(), indices.tolist(), list(sigmas), stage.name]
     if options.samples % ROWS:

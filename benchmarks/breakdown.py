@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from networks import CLASSES, NETWORKS, SHAPE, SIGMA, best_rows, make_network
 from part import Part, finish, parser
 from sigmax import CertificateMemory, Gaussian, HalvingSearch, SmoothedClassifier
 from sigmax.budget import Budget
-from sigmax.data import load_source
-from sigmax.engine import certify_source
-from sigmax.models import BaseClassifier
-from sigmax.records import RunFolder
+from sigmax.data.reference import DataReference
+from sigmax.engine import certify
+from sigmax.models import BaseClassifier, LoadedModel
+from sigmax.models.reference import ModelReference
+from sigmax.runs import CertificationSpec, RunFolder
 
 SEARCH, SELECTION, MEMORY, RECORDS = "sigma search", "selection of the class", "memory", "records"
 NOISE, NETWORK, COUNTING = "drawing noise", "forward pass", "counting and bounds"
@@ -69,22 +71,6 @@ class Stopwatch:
 
         setattr(owner, method, timed)
 
-    def put_on_each(self, owner: type, method: str, label: str) -> None:
-        """Time the making of every item that a method gives, from now on."""
-        inner: Callable[..., Iterator[Any]] = getattr(owner, method)
-
-        @wraps(inner)
-        def timed(*args: Any, **kwargs: Any) -> Iterator[Any]:
-            items = inner(*args, **kwargs)
-            while True:
-                with self.running(label):
-                    item = next(items, None)
-                if item is None:
-                    return
-                yield item
-
-        setattr(owner, method, timed)
-
 
 @contextmanager
 def silence(_what: str, _total: int) -> Iterator[Callable[[int], None]]:
@@ -96,18 +82,21 @@ def measure(arch: str, *, inputs: int, n: int) -> tuple[dict[str, float], int]:
     network = make_network(arch)
     rows = best_rows(network)
     samples = max(1, round(n / SHARE / rows)) * rows
-    smoothed = SmoothedClassifier(network, num_classes=CLASSES, sigma=HalvingSearch(initial=SIGMA), batch_size=rows)
     with tempfile.TemporaryDirectory() as place:
         pixels = np.random.default_rng(0).integers(0, 256, (inputs, *SHAPE), dtype=np.uint8)
         np.savez(Path(place) / "inputs.npz", images=pixels, labels=np.arange(inputs) % CLASSES)
-        source = load_source(f"arrays:{place}/inputs.npz")
+        spec = CertificationSpec(
+            model=ModelReference(name=arch, classes=CLASSES),
+            data=DataReference(name=f"arrays:{place}/inputs.npz"),
+            search=HalvingSearch(initial=SIGMA),
+            batch=rows,
+        )
+        loaded = LoadedModel(model=network, card=None)
 
-        def certify(samples: int, folder: str) -> None:
-            certify_source(
-                smoothed, source, range(inputs), Path(place) / folder, budget=Budget(n=samples), track=silence
-            )
+        def run(samples: int, folder: str) -> None:
+            certify(replace(spec, budget=Budget(n=samples)), Path(place) / folder, track=silence, loaded=loaded)
 
-        certify(1, "first")  # pays for what is built and imported once
+        run(1, "first")  # pays for what is built and imported once
         watch = Stopwatch(REST)
         watch.put_on(Gaussian, "fill", NOISE)
         watch.put_on(BaseClassifier, "scores", NETWORK)
@@ -115,9 +104,9 @@ def measure(arch: str, *, inputs: int, n: int) -> tuple[dict[str, float], int]:
         watch.put_on(SmoothedClassifier, "_select", SELECTION)
         watch.put_on(CertificateMemory, "settle", MEMORY)
         watch.put_on(RunFolder, "append", RECORDS)
-        watch.put_on_each(SmoothedClassifier, "certify_each", COUNTING)
+        watch.put_on(SmoothedClassifier, "estimate", COUNTING)
         with watch.running(REST):  # to its end
-            certify(samples, "timed")
+            run(samples, "timed")
     scale = {label: n / samples if label in ESTIMATION else 1 for label in watch.seconds}
     return {label: scale[label] * seconds / inputs for label, seconds in watch.seconds.items()}, samples
 
@@ -131,7 +120,7 @@ def main() -> None:
     total, estimation = sum(seconds.values()), sum(seconds[label] for label in ESTIMATION)
     added = (seconds[SEARCH] + seconds[MEMORY]) / estimation
     part = Part(
-        title=f"Where the time goes: {options.arch}, its own sigma for each input",
+        title=f"Where the time goes: {options.arch}, per-input sigma",
         claim="search and memory add at most 10 % to the time of certification at n = 100,000 "
         f"(here: {100 * added:.1f} % at n = {options.n:,}).",
         note=f"Mean of {options.inputs} inputs, n = {options.n:,}. Estimation was measured with "

@@ -1,9 +1,9 @@
-"""The CIFAR-10 networks of docs/training.md: trains what is missing, resumes what was interrupted, prints the table.
+"""The CIFAR-10 networks of docs/training.md: trains missing ones, resumes interrupted ones, prints the table.
 
     python benchmarks/cifar10_networks.py --out runs/cifar10 [--data cifar10:DIR] [--zoo]
 
-Two to three hours on two cores, by estimate from the first of them. With --zoo the finished networks are copied to
-where `zoo:NAME` finds them. SmoothAdv, MACER and DS^2 start from the Cohen network there.
+About two to three hours on two cores. --zoo copies the finished networks to where `zoo:NAME` finds them. SmoothAdv,
+MACER and DS^2 start from the Cohen network there.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/cifar10"), help="default: %(default)s")
     parser.add_argument("--data", default="cifar10", help="default: %(default)s")
     parser.add_argument("--zoo", action="store_true", help="copy the networks into the package")
-    parser.add_argument("--table", action="store_true", help="only print the table of what is there")
+    parser.add_argument("--table", action="store_true", help="only print the table of finished networks")
     options = parser.parse_args()
     rows = []
     for name, settings in NETWORKS.items():
@@ -53,8 +53,9 @@ def main() -> None:
     print(f"{machine}\n\n| network | noisy accuracy | epochs | minutes | mean sigma | command |")
     print("|---|---|---|---|---|---|")
     for name, command, summary in rows:
+        accuracy = ", ".join(f"{100 * share:.1f} % at {sigma}" for sigma, share in summary["noisy_accuracy"].items())
         print(
-            f"| {name} | {100 * summary['noisy_accuracy']:.1f} % | {summary['epochs']} | {summary['seconds'] / 60:.0f} "
+            f"| {name} | {accuracy} | {summary['epochs']} | {summary['seconds'] / 60:.0f} "
             f"| {summary['mean_sigma']:.4f} | `{command}` |"
         )
 

@@ -35,8 +35,10 @@ from scipy.fft import idctn
 from machine import hardware, peak_megabytes
 from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.data import load_source
-from sigmax.memory import CertificateMemory, Ledger
+from sigmax.memory import CertificateMemory
 from sigmax.memory.index import Sketch, SketchedBalls
+from sigmax.memory.ledger import Owner
+from sigmax.memory.sqlite import SqliteLedger
 
 ENTRIES, ROUNDS, BATCH = 10_000, 50, 100
 IN_BATCH = f"in a batch of {BATCH}, each"
@@ -146,7 +148,7 @@ def measure(images: Images, folder: Path) -> dict[str, float]:
 
 def fill(file: Path) -> None:
     """Write a million entries by the ledger, as a memory would that has settled them."""
-    ledger, sketch = Ledger(file, norm=2, fingerprint=None), Sketch(SHAPE)
+    ledger, sketch = SqliteLedger(file, Owner(norm=2, fingerprint=None)), Sketch(SHAPE)
     for block, images in enumerate(clustered_images()):
         flat = images.reshape(BLOCK, -1).astype(np.float64)
         sketches = sketch(flat)

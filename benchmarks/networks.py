@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from sigmax import SmoothedClassifier
+from sigmax.engine.probe import fastest_batch
 from sigmax.errors import ModelError
 from sigmax.models import BaseClassifier, build_network
 from sigmax.models.backends import Backend, accelerate
-from sigmax.probe import fastest_batch
 from sigmax.sampling import sample_buffer
 
 NETWORKS = ("patch-resnet10", "resnet20")  # the CPU network of the zoo, and the field's small one

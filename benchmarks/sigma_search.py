@@ -23,9 +23,9 @@ from scipy.stats import binom
 from answers import Answers, add_options, collect, load
 from machine import describe_machine
 from sigmax.noise import Gaussian
-from sigmax.records import read_run
+from sigmax.runs import read_run
 from sigmax.sampling import Stage
-from sigmax.sigma.curve import ExpectedRadii, fit_probits
+from sigmax.search.curve import ExpectedRadii, fit_probits
 
 SIGMAS, SAMPLES = 16, 2_000
 ALPHA = 0.001

@@ -18,20 +18,17 @@ from rich.table import Table
 from scipy.spatial.distance import cdist
 
 from sigmax.bounds import clopper_pearson_lower
-from sigmax.data import load_source
-from sigmax.noise import Gaussian, Uniform
-from sigmax.records import Run, read_run
+from sigmax.runs import CertificateTable, CertificationSpec, read_run
 
 
-def gaps(run: Run) -> NDArray[np.float64]:
+def gaps(table: CertificateTable, spec: CertificationSpec) -> NDArray[np.float64]:
     """From the ball of each wrong answer that had fewer samples, at its largest, to that of each other input."""
-    table, n = run.table, int(run.config["n"])
-    noise = Uniform() if run.config["noise"] == Uniform.name else Gaussian()
-    p_most = clopper_pearson_lower(n, n, alpha=float(run.config["alpha"]))
+    n = spec.budget.n
+    p_most = clopper_pearson_lower(n, n, alpha=spec.budget.alpha)
     fewer = np.flatnonzero(table.samples < n)
     reaches = table.point_radius.copy()
-    reaches[fewer] = [noise.radius(p_most, sigma=sigma) for sigma in table.sigma[fewer].tolist()]
-    x = load_source(run.note("data") or "").images(table.idx.tolist()).reshape(len(table), -1).astype(np.float64)
+    reaches[fewer] = [spec.noise.radius(p_most, sigma=sigma) for sigma in table.sigma[fewer].tolist()]
+    x = spec.data.load().images(table.idx.tolist()).reshape(len(table), -1).astype(np.float64)
     distances = cdist(x[fewer], x, "cityblock" if table.norm == 1 else "euclidean")
     distances[np.arange(len(fewer)), fewer] = np.inf
     found: NDArray[np.float64] = distances - reaches[fewer, None] - reaches
@@ -44,8 +41,8 @@ def main() -> None:
     view = Table("run", "inputs", "with fewer samples", "smallest gap to another ball", "that could meet", box=None)
     for folder in parser.parse_args().runs:
         run = read_run(folder)
-        if run.table.is_settled and run.config.get("n_wrong"):
-            found = gaps(run)
+        if run.table.is_settled and run.spec is not None and run.spec.budget.n_wrong:
+            found = gaps(run.table, run.spec)
             smallest = f"{found.min():.3f}" if found.size else "-"
             view.add_row(run.name, str(len(run.table)), str(len(found)), smallest, str((found <= 0).any(axis=1).sum()))
     Console(width=150).print(view)

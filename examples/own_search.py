@@ -3,10 +3,9 @@
 from typing import final
 
 import torch
-from torch import Tensor
 
-from sigmax import SearchTask, SigmaSearch, SmoothedClassifier
-from sigmax.sigma.search import projected_radius
+from sigmax import Choice, SearchTask, SigmaSearch, SmoothedClassifier
+from sigmax.search.base import projected_radius
 
 
 @final
@@ -16,11 +15,11 @@ class BetterOfTwo(SigmaSearch):
     initial = 0.25
     fixes_class = True
 
-    def find(self, task: SearchTask) -> Tensor:
+    def find(self, task: SearchTask) -> Choice:
         """Take the sigma whose projected radius is larger."""
         low = torch.full((len(task.x),), self.initial, dtype=task.x.dtype, device=task.x.device)
         gained = projected_radius(task, 2 * low, samples=500) > projected_radius(task, low, samples=500)
-        return torch.where(gained.to(low.device), 2 * low, low)
+        return Choice(sigma=torch.where(gained.to(low.device), 2 * low, low))
 
     def cost(self) -> int:
         """Two pilots of 500 samples."""

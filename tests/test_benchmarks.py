@@ -5,6 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
+from commands import Run
+from sigmax.runs import read_run
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -36,7 +41,7 @@ def test_one_run_prints_a_table_writes_json_and_rewrites_the_page(tmp_path: Path
 def test_what_does_not_exist_is_refused() -> None:
     done = bench("run.py", "--only", "startup,nonsense")
     assert done.returncode == 2
-    assert "got nonsense" in done.stderr
+    assert "nonsense" in done.stderr
 
 
 def test_a_contender_certifies_like_the_others() -> None:
@@ -68,3 +73,27 @@ def test_a_search_is_judged_on_stored_answers(tmp_path: Path, digits_model: Path
     (oracle,) = (line.split() for line in done.stdout.splitlines() if "oracle  " in line and "%" in line)
     assert oracle[:2] == ["oracle", "4800"]
     assert oracle[3] == "100.0%"
+
+
+def test_the_time_of_a_certification_is_told_by_its_parts(tmp_path: Path) -> None:
+    done = bench("breakdown.py", "--n", 400, "--inputs", 1, "--json", tmp_path / "parts.json")
+    assert done.returncode == 0, done.stderr
+    spent = {row["what"]: row["ms per input"] for row in json.loads((tmp_path / "parts.json").read_text())["rows"]}
+    assert {"forward pass", "drawing noise", "counting and bounds", "sigma search", "memory", "records"} <= set(spent)
+    assert all(milliseconds > 0 for milliseconds in spent.values())
+
+
+def test_balls_of_wrong_answers_are_measured_against_all_others(run: Run, digits_model: Path, tmp_path: Path) -> None:
+    source = tmp_path / "wrong.npz"
+    images = np.random.default_rng(0).random((6, 1, 8, 8), dtype=np.float32)
+    np.savez(source, images=images, labels=np.zeros(6, dtype=np.int64))
+    asked = ("certify", digits_model, "--data", f"arrays:{source}", "--n", 300, "--n-wrong", 100)
+    for name, more in {"settled": ("--per-input",), "alone": ()}.items():
+        code, _, log = run(*asked, *more, "--out", tmp_path / name)
+        assert code == 0, log
+    done = bench("wrong_balls.py", tmp_path / "settled", tmp_path / "alone")
+    assert done.returncode == 0, done.stderr
+    (row,) = (line.split() for line in done.stdout.splitlines()[1:])  # a run without a memory has no balls
+    wrong = int((read_run(tmp_path / "settled").table.samples == 100).sum())
+    assert row[:3] == ["settled", "6", str(wrong)]
+    assert wrong > 0

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from scipy.stats import kstest, norm
 from torch import Tensor
 
-from sigmax import Gaussian, SmoothingDistribution, Uniform
+from sigmax import Gaussian, SmoothedClassifier, SmoothingDistribution, Uniform
 from sigmax.errors import InvalidInputError
+from sigmax.noise import find_noise
+from toy import Wide, half_space
 
 probabilities = st.floats(0.500001, 1 - 1e-9)
 
@@ -38,7 +40,7 @@ def test_runner_up_bound_gives_the_two_sided_radius() -> None:
 @pytest.mark.parametrize("noise", [Gaussian(), Uniform()])
 @pytest.mark.parametrize(("p", "q"), [(0.5, None), (1.0, None), (0.3, 0.3), (0.4, 0.6), (float("nan"), None)])
 def test_radius_is_refused_where_nothing_is_certified(noise: SmoothingDistribution, p: float, q: float | None) -> None:
-    with pytest.raises(InvalidInputError, match="abstain"):
+    with pytest.raises(InvalidInputError, match=f"p_lower={p}"):
         noise.radius(p, sigma=1.0, p_upper=q)
 
 
@@ -89,3 +91,42 @@ def test_noise_follows_its_law(noise: SmoothingDistribution, law: str) -> None:
     args = () if law == "norm" else (-1.0, 2.0)
     assert kstest(sample, law, args=args).pvalue > 1e-4
     assert math.isfinite(sample.max())
+
+
+@pytest.mark.parametrize("noise", [Gaussian(), Uniform(), Wide(3.0)])
+def test_only_the_distribution_adds_noise(noise: SmoothingDistribution) -> None:
+    """`write` fills a batch with what `add` makes of the same draws, also where only a part of a tile is needed."""
+    x, sigma = torch.rand(5), 0.3
+
+    def stream() -> torch.Generator:
+        return torch.Generator().manual_seed(1)
+
+    eps = noise.fill(torch.empty(8, 5), generator=stream())
+    expected = noise.add(x[None], torch.tensor([sigma]), eps[None])[0]
+    for rows in (8, 3):
+        out = torch.empty(rows, 5)
+        noise.write(out, x, sigma=sigma, generator=stream(), scratch=torch.empty(8, 5))
+        assert torch.allclose(out, expected[:rows])
+
+
+def test_noises_are_found_by_name_by_norm_or_by_place() -> None:
+    assert find_noise("gaussian") == find_noise("l2") == Gaussian()
+    assert find_noise("uniform") == find_noise("l1") == Uniform()
+    assert find_noise("toy:Wide") == Wide()
+    with pytest.raises(InvalidInputError, match="gaussian"):
+        find_noise("gausian")
+    with pytest.raises(InvalidInputError, match="toy:half_space"):
+        find_noise("toy:half_space")
+
+
+def test_noise_of_ones_own_is_a_noise_of_its_own() -> None:
+    """A memory holds answers under one noise: those of another class, or of other settings, are not for it."""
+    noises = (Gaussian(), Wide(), Wide(3.0))
+    found = [SmoothedClassifier(half_space(), num_classes=2, noise=noise) for noise in noises]
+    assert len({smoothed.fingerprint for smoothed in found}) == 3
+    x = torch.full((1, 4), 0.5)
+    narrow, wide = (
+        SmoothedClassifier(half_space(), num_classes=2, noise=noise, sigma=sigma).certify(x, n=500)[0]
+        for noise, sigma in ((Gaussian(), 0.5), (Wide(), 0.25))
+    )
+    assert narrow.radius == pytest.approx(wide.radius, rel=1e-6)  # 2 * 0.25

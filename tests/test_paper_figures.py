@@ -28,7 +28,7 @@ def answers(line: str) -> list[tuple[str, float]]:
     return [(label, float(radius)) for label, radius in re.findall(r"says (\w+),.*?radius ([\d.]+)", line)]
 
 
-def test_one_sigma_certifies_little_or_loses_confidence_or_errs_and_its_own_does_not(tmp_path: Path) -> None:
+def test_one_sigma_certifies_little_or_loses_confidence_or_errs_and_per_input_sigma_does_not(tmp_path: Path) -> None:
     far, tongue, finger = run_example("why_per_input_sigma.py", "--out", str(tmp_path / "figure.png"))
     for line, truth in ((far, "blue"), (tongue, "orange")):
         (label, radius), (own_label, own_radius) = answers(line)

@@ -8,7 +8,7 @@ import pytest
 
 # Each takes a tenth of a second or more to import, or is an extra.
 HEAVY = {
-    *("torch", "numpy", "scipy", "matplotlib", "sklearn", "sqlalchemy", "PIL", "pandas", "pooch", "sympy"),
+    *("torch", "numpy", "scipy", "matplotlib", "sklearn", "PIL", "pandas", "pooch", "sympy"),
     *("lightning_fabric", "tensorboardX", "safetensors", "onnx", "onnxruntime", "openvino", "art"),
 }
 COMMAND_LINE = {"typer", "rich"}
@@ -33,7 +33,7 @@ def test_the_library_loads_when_a_name_is_used() -> None:
     assert (HEAVY | COMMAND_LINE) & core == {"torch", "numpy", "scipy", "safetensors"}
 
 
-def test_a_table_is_shown_without_torch(tmp_path: Path) -> None:
+def test_a_log_is_shown_without_torch(tmp_path: Path) -> None:
     (tmp_path / "log.tsv").write_text("idx\tlabel\tpredict\tradius\n0\t1\t1\t0.5\n")
     shown = loaded_by("from sigmax.cli import main; main()", "show", tmp_path / "log.tsv")
     assert HEAVY & shown == {"numpy"}

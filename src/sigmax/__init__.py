@@ -1,4 +1,4 @@
-"""sigmax: certified robustness by randomized smoothing with a noise level chosen for each input."""
+"""sigmax: certified robustness by randomized smoothing with per-input noise levels."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -8,21 +8,22 @@ if TYPE_CHECKING:
     from sigmax.errors import SigmaxError
     from sigmax.memory import CertificateMemory
     from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
-    from sigmax.sigma import AscentSearch, FixedSigma, GridSearch, HalvingSearch, SearchTask, SigmaSearch
+    from sigmax.search import AscentSearch, Choice, FixedSigma, GridSearch, HalvingSearch, SearchTask, SigmaSearch
     from sigmax.smoothed import SmoothedClassifier
 
 # Names are imported when first used: the command line must not wait for torch to print its help.
 _HOME = {
-    "AscentSearch": "sigmax.sigma",
+    "AscentSearch": "sigmax.search",
     "CertificateMemory": "sigmax.memory",
-    "FixedSigma": "sigmax.sigma",
+    "Choice": "sigmax.search",
+    "FixedSigma": "sigmax.search",
     "Gaussian": "sigmax.noise",
-    "GridSearch": "sigmax.sigma",
-    "HalvingSearch": "sigmax.sigma",
+    "GridSearch": "sigmax.search",
+    "HalvingSearch": "sigmax.search",
     "PointCertificate": "sigmax.certificate",
-    "SearchTask": "sigmax.sigma",
+    "SearchTask": "sigmax.search",
     "SettledCertificate": "sigmax.certificate",
-    "SigmaSearch": "sigmax.sigma",
+    "SigmaSearch": "sigmax.search",
     "SigmaxError": "sigmax.errors",
     "SmoothedClassifier": "sigmax.smoothed",
     "SmoothingDistribution": "sigmax.noise",
@@ -41,6 +42,7 @@ __all__ = [  # noqa: RUF022 (the order in which a reader meets them)
     "HalvingSearch",
     "SigmaSearch",
     "SearchTask",
+    "Choice",
     "CertificateMemory",
     "PointCertificate",
     "SettledCertificate",

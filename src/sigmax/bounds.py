@@ -1,4 +1,4 @@
-"""Confidence bounds on a probability from counts: small pure functions in float64."""
+"""Confidence bounds on a probability from counts, in float64."""
 
 import math
 
@@ -11,7 +11,7 @@ def clopper_pearson_lower(k: float, n: int, *, alpha: float) -> float:
     r"""Lower bound on p that exceeds the truth with probability at most alpha, for k ~ Binomial(n, p).
 
     The bound is the $p$ with $P(\mathrm{Bin}(n, p) \ge k) = I_p(k, n - k + 1) = \alpha$, where $I$ is the
-    regularised incomplete beta function. A fractional k is allowed (for projections, not for claims).
+    regularised incomplete beta function. A fractional k is for projections only, never for certificates.
     """
     if not (n >= 1 and 0 <= k <= n):
         raise InvalidInputError(f"expected 0 <= k <= n and n >= 1, got k={k}, n={n}")
@@ -19,7 +19,7 @@ def clopper_pearson_lower(k: float, n: int, *, alpha: float) -> float:
     if k == 0:
         return 0.0
     bound = float(betaincinv(k, n - k + 1, alpha))
-    # The inverse is good to about 1e-13; the forward function decides. Step down until it agrees.
+    # The inverse is accurate to about 1e-13. Step down until the forward function confirms the bound.
     step = 2.0**-53
     while bound > 0.0 and betainc(k, n - k + 1, bound) > alpha:
         bound -= step
@@ -28,18 +28,18 @@ def clopper_pearson_lower(k: float, n: int, *, alpha: float) -> float:
 
 
 def clopper_pearson_upper(k: float, n: int, *, alpha: float) -> float:
-    """Upper bound on p that falls short of the truth with probability at most alpha: the lower bound's mirror."""
+    """Upper bound on p that falls below the truth with probability at most alpha; mirrors the lower bound."""
     return min(1.0, 1.0 - clopper_pearson_lower(n - k, n, alpha=alpha) + 2.0**-53)
 
 
 def evidence_above(k: int, n: int, p0: float) -> float:
-    r"""Natural logarithm of the evidence that p > p0, given k hits among n samples; may be watched at all times.
+    r"""Natural logarithm of the evidence that p > p0, given k hits among n samples; valid at every n.
 
     The one-sided beta-mixture martingale with a = b = 1/2:
     $M^+_n(p_0) = \frac{B(a+k, b+n-k)}{B(a,b)\,p_0^k(1-p_0)^{n-k}} \cdot
     \frac{1 - I_{p_0}(a+k, b+n-k)}{1 - I_{p_0}(a, b)}$, where I is the regularised incomplete beta function.
-    If p <= p0 it ever exceeds $1/\alpha$ with probability at most alpha, however often one looks.
-    The evidence that p < p0 is that of the misses: `evidence_above(n - k, n, 1 - p0)`.
+    If p <= p0, the probability that it ever exceeds $1/\alpha$ is at most alpha, however often one looks.
+    The evidence that p < p0 comes from the misses: `evidence_above(n - k, n, 1 - p0)`.
     """
     if not (n >= 0 and 0 <= k <= n and 0.0 < p0 < 1.0):
         raise InvalidInputError(f"expected 0 <= k <= n and 0 < p0 < 1, got k={k}, n={n}, p0={p0}")
@@ -58,6 +58,6 @@ def top_class_p_value(top: int, runner_up: int) -> float:
 
 
 def check_alpha(alpha: float, *, least: float = 1e-300) -> None:
-    """Refuse a failure probability outside (0, 1), and one so small that bounds could not be told from 0."""
+    """Refuse a failure probability outside (0, 1), or so small that bounds underflow."""
     if not least <= alpha < 1.0:
         raise InvalidInputError(f"expected 0 < alpha < 1 and at least {least:g}, got alpha={alpha}; 0.001 is usual")

@@ -1,4 +1,4 @@
-"""Budget: how many samples an input gets, and how they are looked at."""
+"""Budget: how many samples an input gets, and when they suffice."""
 
 import operator
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from typing import SupportsIndex
 
 from sigmax.bounds import check_alpha
 from sigmax.errors import InvalidInputError
-from sigmax.estimation import AtRadii, Claim, Estimate, FixedSample, PlannedLooks
+from sigmax.estimation import AtRadii, Claim, Estimate, PlannedLooks
 
-_LEAST_ALPHA = 1e-30  # its shares, for looks and for the runner-up, must be far from 0
+_LEAST_ALPHA = 1e-30  # its shares for looks and for the runner-up must not underflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,15 +17,14 @@ class Budget:
 
     Args:
         n0: Samples that select the class.
-        n: Samples that estimate its probability; with `tolerance` or `radii`, at most so many.
+        n: Samples that estimate its probability; with `tolerance` or `radii`, the maximum.
         alpha: Failure probability.
-        seed: Seeds all noise.
-        tolerance: Stop an input where going on would gain less than this share of its radius; 0: never.
-        radii: Ask only whether the radius is at least each of these, and stop when that is known.
+        seed: Seed of all noise.
+        tolerance: Stop an input when going on would gain less than this share of its radius; 0: never.
+        radii: Test only whether the radius is at least each of these, and stop when that is known.
         runner_up: Bound the strongest other class too, for larger radii from the same samples.
-        n_wrong: Instead of n for an input whose selected class is not its true one, where that is known: a point
-            certificate of a wrong class counts in no certified accuracy or ACR. In a memory its smaller ball takes less
-            from its neighbours. None: n for all.
+        n_wrong: Samples for misclassified inputs, which never count towards certified accuracy or ACR. It needs the
+            true classes. A memory profits too: smaller balls of wrong classes cut less from their neighbours. None: n.
     """
 
     n0: int = 100
@@ -42,16 +41,16 @@ class Budget:
         for name in ("n0", "n", "seed", "n_wrong"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _whole(name, value))
-        # Python's own numbers: those of NumPy have no place in a record.
-        object.__setattr__(self, "alpha", float(self.alpha))
-        object.__setattr__(self, "tolerance", float(self.tolerance))
+        # Records hold Python numbers, not those of NumPy.
+        for name in ("alpha", "tolerance"):
+            object.__setattr__(self, name, float(getattr(self, name)))
         object.__setattr__(self, "radii", tuple(float(radius) for radius in self.radii))
         if self.n < 1 or self.n0 < 1:
             raise InvalidInputError(f"expected n >= 1 and n0 >= 1, got n={self.n}, n0={self.n0}")
         if self.n_wrong is not None and not 1 <= self.n_wrong <= self.n:
             raise InvalidInputError(f"expected 1 <= n_wrong <= n, got n_wrong={self.n_wrong}, n={self.n}")
         if not -(2**63) <= self.seed < 2**63:
-            raise InvalidInputError(f"expected a seed of 64 bits, got seed={self.seed}")
+            raise InvalidInputError(f"expected a seed of at most 64 bits, got seed={self.seed}")
         if not 0.0 <= self.tolerance < 1.0:
             raise InvalidInputError(f"expected 0 <= tolerance < 1, got tolerance={self.tolerance}")
         if not all(0.0 <= radius < float("inf") for radius in self.radii):
@@ -60,19 +59,17 @@ class Budget:
             raise InvalidInputError("expected radii alone, got tolerance or runner_up too; leave them out")
 
     def estimate(self, claim: Claim, *, truth: int | None = None) -> Estimate:
-        """How the samples of one input are looked at; `truth` is its true class where that is known."""
-        # The class was selected from other samples, so that n may depend on it.
+        """The estimation of one input; `truth` is its true class, if known."""
+        # n may depend on the selected class, because other samples selected it.
         is_wrong = truth is not None and claim.label != truth
         n = self.n_wrong if is_wrong and self.n_wrong is not None else self.n
         if self.radii:
             return AtRadii(claim, radii=self.radii, n=n)
-        if self.tolerance:
-            return PlannedLooks(claim, n=n, tolerance=self.tolerance, runner_up=self.runner_up)
-        return FixedSample(claim, n=n, runner_up=self.runner_up)
+        return PlannedLooks(claim, n=n, tolerance=self.tolerance, runner_up=self.runner_up)
 
 
 def _whole(name: str, value: SupportsIndex) -> int:
-    """A whole number as Python's own: those of NumPy are accepted, 1e5 is not."""
+    """The value as a Python integer; NumPy integers are accepted, floats such as 1e5 are not."""
     try:
         return operator.index(value)
     except TypeError:

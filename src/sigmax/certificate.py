@@ -1,4 +1,4 @@
-"""The two kinds of answer: true for one sigma held fixed, and settled against the memory."""
+"""The two kinds of certificate: for one sigma held fixed, and settled against a memory."""
 
 import operator
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ Rule = Literal["kept", "truncated", "inherited", "abstained"]
 class PointCertificate:
     """With probability >= 1 - alpha, the classifier smoothed at this sigma answers `label` on the ball.
 
-    It speaks of the classifier smoothed with this `sigma` held fixed. Where sigma differs from input
-    to input, two point certificates may contradict each other: a memory settles them.
+    It holds for the classifier smoothed with this `sigma` held fixed. With per-input sigma, two point certificates may
+    contradict each other; a memory settles them.
     """
 
     label: int | None  # None: abstained, and then radius == 0
@@ -22,23 +22,25 @@ class PointCertificate:
     n: int  # samples behind p_lower
     alpha: float
     norm: int  # 1 or 2
+    tau: float | None = None  # the noise level that the network was told; None: it takes none
+    expert: int = 0  # which of several networks
 
     def __post_init__(self) -> None:
-        """Take numbers of NumPy and torch as Python's own, which can be recorded."""
-        for name in ("label", "n", "norm"):
+        """Convert numbers of NumPy and torch to Python numbers, which can be recorded."""
+        for name in ("label", "n", "norm", "expert"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, operator.index(value))
-        for name in ("radius", "sigma", "p_lower", "alpha"):
-            object.__setattr__(self, name, float(getattr(self, name)) + 0.0)  # no -0.0, which SQLite gives back as 0.0
+        for name in ("radius", "sigma", "p_lower", "alpha", "tau"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, float(value) + 0.0)  # never -0.0, which SQLite returns as 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledCertificate:
     """The answer to give: it contradicts no other answer that its memory has given or will give.
 
-    Only a `CertificateMemory` makes one. `rule` says how it came about: the point certificate was
-    *kept*, *truncated* at a ball with another label, *inherited* from a ball that contains the
-    input, or *abstained*.
+    Only a `CertificateMemory` makes one. `rule` says how: the point certificate was *kept*, *truncated* at a ball with
+    another label, *inherited* from a ball that contains the input, or *abstained*.
     """
 
     label: int | None

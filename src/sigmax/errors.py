@@ -1,4 +1,4 @@
-"""What can go wrong, by what the reader can do about it.
+"""Exceptions, grouped by what the user can do about them.
 
 Every message has the shape `expected <rule>, got <name>=<value>; <what to do>`.
 """
@@ -28,19 +28,19 @@ class RecordError(SigmaxError):
 
 
 class MemoryRefusedError(SigmaxError):
-    """A certificate memory belongs to something else, is broken or cannot be written."""
+    """A certificate memory belongs to another model, is broken or cannot be written."""
 
 
 class TrainingError(SigmaxError):
-    """A training cannot go on, or must not be continued as asked."""
+    """A training cannot go on, or cannot be resumed with these settings."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the known one that is spelt most alike; nothing if none is."""
+    """The end of a message about an unknown name: the most similar known one, if any."""
     close = get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def one_line(error: BaseException) -> str:
-    """What an error of a library says, for a message of ours."""
+    """The message of another library's error in one line, at most 300 characters."""
     return " ".join(str(error).split())[:300] or type(error).__name__

@@ -1,7 +1,7 @@
 """From counts to a certificate: when to look at the samples, what a look proves, and when to stop.
 
-Looking early costs failure probability. Each way of looking here accounts for all its looks: the
-certificate that comes out is wrong with probability at most alpha, whenever it stops.
+Every look costs failure probability. Each estimate here accounts for all its looks, so that its certificate is wrong
+with probability at most alpha, whenever it stops.
 """
 
 import math
@@ -14,98 +14,81 @@ from sigmax.bounds import clopper_pearson_lower, clopper_pearson_upper, evidence
 from sigmax.certificate import PointCertificate
 from sigmax.noise import SmoothingDistribution
 
-# The share of alpha for the bound on the runner-up. At 5 % the radius loses
-# at most 0.002 sigma with 100,000 samples, and 0.004 sigma with 100.
+# Share of alpha for the bound on the runner-up. At 5 % the radius loses at most 0.002 sigma with 100,000 samples, and
+# 0.004 sigma with 100.
 _RUNNER_UP_SHARE = 0.05
-# Looks before the last: powers of two from this many samples on, together at this share of alpha, each in proportion
-# to its samples. An input that does not stop loses at most 0.004 sigma at n = 100,000.
+# Planned looks before the last: at powers of two from this many samples on. Together they get this share of alpha, each
+# in proportion to its samples. An input that does not stop early loses at most 0.004 sigma at n = 100,000.
 _FIRST_LOOK, _EARLY_SHARE = 1_024, 0.09
-# At this level an input is given up: it costs no failure probability, only answers that might have been.
+# Level at which an input is given up. It costs no failure probability, only a few certificates.
 _GIVE_UP = 0.001
-# Sequential questions are looked at after this many samples, and then each time there are this much more.
+# Sequential tests look after this many samples, and then each time the samples have grown by this factor.
 _FIRST_QUESTION, _GROWTH = 128, 1.125
-# Samples are drawn in parts of at least so many, but for the last: whole tiles of noise, whatever the input.
+# Samples are drawn in multiples of this, except the last: that is whole tiles of noise for every input.
 _PART = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What was seen so far of one input."""
+    """What the samples of one input have shown so far."""
 
     n: int  # samples
-    hits: int  # answers of the selected class
-    rival: int  # answers of the strongest other class
+    hits: int  # samples of the selected class
+    rival: int  # samples of the strongest other class
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What is to be certified: this class, under this noise."""
+    """What is to be certified: this class under this noise."""
 
     label: int
     sigma: float
     noise: SmoothingDistribution
     alpha: float
+    tau: float | None = None  # the noise level that the network is told; None: it takes none
 
 
 class Estimate(ABC):
-    """The estimation of one input under way."""
+    """The running estimation of one input."""
 
-    n: int  # the most samples that it looks at
+    n: int  # maximum number of samples
 
     @abstractmethod
     def next_look(self, n: int) -> int:
-        """How many samples to have in all before looking again, having n, which are less than the most."""
+        """The number of samples at the next look after n < self.n samples."""
 
     @abstractmethod
     def look(self, counts: Counts) -> PointCertificate | None:
-        """The certificate, or None: go on."""
-
-
-@final
-class FixedSample(Estimate):
-    """One look, after n samples, as in Cohen et al. 2019."""
-
-    def __init__(self, claim: Claim, *, n: int, runner_up: bool = False) -> None:
-        self.claim = claim
-        self.n = n
-        self.runner_up = runner_up
-
-    def next_look(self, n: int) -> int:
-        """All of them."""
-        return max(n, self.n)
-
-    def look(self, counts: Counts) -> PointCertificate | None:
-        """The certificate."""
-        return certificate(self.claim, counts, alpha=self.claim.alpha, runner_up=self.runner_up)
+        """The certificate, or None to go on."""
 
 
 @final
 class PlannedLooks(Estimate):
-    """Looks at powers of two, alpha spent mostly on the last; stops when going on would gain too little.
+    """Looks at powers of two, with most of alpha kept for the last; stops when going on would gain too little.
 
     Args:
         claim: What is certified.
         n: Samples at the last look.
-        tolerance: It stops where the projected radius of all later looks is at most this share above
-            the radius at hand, and where the input can only abstain.
-        runner_up: Whether to bound the strongest other class too.
+        tolerance: Stop if no later look is projected to increase the radius by more than this share. 0: a single
+            look, as in Cohen et al. 2019.
+        runner_up: Bound the strongest other class too.
     """
 
-    def __init__(self, claim: Claim, *, n: int, tolerance: float, runner_up: bool = False) -> None:
+    def __init__(self, claim: Claim, *, n: int, tolerance: float = 0.0, runner_up: bool = False) -> None:
         self.claim = claim
         self.n = n
         self.tolerance = tolerance
         self.runner_up = runner_up
-        sizes = [_FIRST_LOOK << i for i in range(n.bit_length()) if _FIRST_LOOK << i < n]
+        sizes = [_FIRST_LOOK << i for i in range(n.bit_length()) if tolerance and _FIRST_LOOK << i < n]
         self.alphas = {size: claim.alpha * _EARLY_SHARE * size / sum(sizes) for size in sizes}
         self.alphas[n] = claim.alpha * (1 - _EARLY_SHARE) if sizes else claim.alpha
 
     def next_look(self, n: int) -> int:
-        """The next of the planned sizes."""
+        """The next planned look."""
         return next(size for size in self.alphas if size > n)
 
     def look(self, counts: Counts) -> PointCertificate | None:
-        """The certificate at this look's share of alpha, where it is the last or good enough."""
+        """The certificate at this look's share of alpha, if it is the last, good enough, or can only abstain."""
         found = self._certificate(counts)
         later = [size for size in self.alphas if size > counts.n]
         if not later or self._can_only_abstain(counts):
@@ -124,31 +107,30 @@ class PlannedLooks(Estimate):
 
 @final
 class AtRadii(Estimate):
-    """Is the radius at least r? For each r a sequential test, stopping as soon as all answers are known.
+    """One sequential test per radius r: is the radius at least r? It stops when all are answered.
 
-    The certificate's radius is the largest r that was proved. Proofs for larger r are proofs for smaller
-    ones too, so that alpha is the failure probability of all of them together.
+    The certificate's radius is the largest r that was proved. A proof for r also proves every smaller radius, so that
+    alpha is the failure probability of all tests together.
 
     Args:
         claim: What is certified.
-        radii: The radii asked about; whether the class leads at all (radius 0) is always asked.
-        n: Samples after which what is not known stays unknown.
+        radii: The radii to test. Radius 0, whether the class leads at all, is always tested.
+        n: Maximum number of samples; tests that are open then stay open.
     """
 
     def __init__(self, claim: Claim, *, radii: tuple[float, ...], n: int) -> None:
         self.claim = claim
         self.n = n
-        needed = {r: claim.noise.probability(r, sigma=claim.sigma) for r in sorted({0.0, *radii})}
         self.proved: float | None = None
-        self.open = {radius: p for radius, p in needed.items() if p < 1.0}
-        self.needed = needed
+        self.needed = {r: claim.noise.probability(r, sigma=claim.sigma) for r in sorted({0.0, *radii})}
+        self.open = {radius: p for radius, p in self.needed.items() if p < 1.0}
 
     def next_look(self, n: int) -> int:
-        """A little more than before."""
+        """A few more samples than at the last look."""
         return min(self.n, max(_FIRST_QUESTION, -(-int(n * _GROWTH) // _PART) * _PART))
 
     def look(self, counts: Counts) -> PointCertificate | None:
-        """Cross off what is proved or refuted; the certificate when nothing is left."""
+        """Close the tests that are decided; the certificate when none is open."""
         for radius, p in sorted(self.open.items(), reverse=True):
             if evidence_above(counts.hits, counts.n, p) >= -math.log(self.claim.alpha):
                 self.proved = radius
@@ -161,20 +143,19 @@ class AtRadii(Estimate):
         return _point(self.claim, counts, radius=self.proved, p_lower=p_lower)
 
     def _is_lost(self, p: float, counts: Counts) -> bool:
-        """Whether it is refuted, or could not be proved if all samples to come were hits."""
+        """Whether p is refuted, or could not be proved even if all samples to come were hits."""
         most = evidence_above(counts.hits + self.n - counts.n, self.n, p)
-        return most < -math.log(self.claim.alpha) or evidence_above(
-            counts.n - counts.hits, counts.n, 1 - p
-        ) >= -math.log(_GIVE_UP)
+        against = evidence_above(counts.n - counts.hits, counts.n, 1 - p)
+        return most < -math.log(self.claim.alpha) or against >= -math.log(_GIVE_UP)
 
 
 def plan_draws(
     estimates: Sequence[Estimate], drawn: Sequence[int], due: Sequence[int], *, batch: int
 ) -> list[list[int]]:
-    """For each input, having drawn so many samples, how many more to the look that is due, and then to later ones.
+    """How many samples to draw next for each input: first up to the look that is due, then some beyond it.
 
-    To later ones, and on the way to them, only as far as that takes no further batch. So an input that is alone does
-    not pay for rows that nobody uses, and none looks earlier or later for the sake of others.
+    The samples beyond fill the last batch, so that an input that is alone does not pay for empty rows. When an input
+    is looked at does not depend on the other inputs.
     """
     plans = [[look - n] for n, look in zip(drawn, due, strict=True)]
     room, looks = -sum(more for (more,) in plans) % batch, list(due)
@@ -194,10 +175,9 @@ def plan_draws(
 def certificate(claim: Claim, counts: Counts, *, alpha: float, runner_up: bool) -> PointCertificate:
     r"""What these counts prove at this level.
 
-    With $L \le p_A$ alone the radius is that of $p_B = 1 - L$. With `runner_up` a small share of alpha
-    goes to $U \ge p_B$, the upper bound for the largest count among the other classes. That needs no
-    correction for how many they are: the true runner-up's count is at most the largest, so its bound
-    is at most U.
+    With the lower bound $L \le p_A$ alone, the radius is that of $p_B = 1 - L$. With `runner_up`, a small share of
+    alpha pays for an upper bound $U \ge p_B$ from the largest count among the other classes. This needs no correction
+    for the number of classes: the true runner-up has at most the largest count, so its own bound is at most U.
     """
     lower_alpha = alpha * (1 - _RUNNER_UP_SHARE) if runner_up else alpha
     p_lower = clopper_pearson_lower(counts.hits, counts.n, alpha=lower_alpha)
@@ -211,7 +191,7 @@ def certificate(claim: Claim, counts: Counts, *, alpha: float, runner_up: bool) 
 
 
 def _point(claim: Claim, counts: Counts, *, radius: float | None, p_lower: float) -> PointCertificate:
-    """A certificate of this radius; None: it abstains."""
+    """The certificate of this radius; None: an abstention."""
     return PointCertificate(
         label=None if radius is None else claim.label,
         radius=radius or 0.0,
@@ -220,11 +200,11 @@ def _point(claim: Claim, counts: Counts, *, radius: float | None, p_lower: float
         n=counts.n,
         alpha=claim.alpha,
         norm=claim.noise.norm,
+        tau=claim.tau,
     )
 
 
 def _projected(counts: Counts, n: int) -> Counts:
-    """The same shares among n samples, shrunk a little: what was never seen may yet happen."""
-    hits = (counts.hits + 0.5) / (counts.n + 1) * n
-    rival = (counts.rival + 0.5) / (counts.n + 1) * n
+    """The counts to expect at n samples, shrunk a little, because a class never seen may still occur."""
+    hits, rival = ((count + 0.5) / (counts.n + 1) * n for count in (counts.hits, counts.rival))
     return Counts(n=n, hits=math.floor(hits), rival=math.ceil(rival))

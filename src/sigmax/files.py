@@ -1,10 +1,7 @@
-"""Files: written so that an interruption leaves the old content or the new, and modules of the user's own."""
+"""Files: atomic writing, locked folders and the cache folder."""
 
-import importlib
 import os
-import sys
 from pathlib import Path
-from types import ModuleType
 
 from filelock import FileLock, Timeout
 
@@ -12,7 +9,7 @@ from sigmax.errors import RecordError
 
 
 def cache_folder() -> Path:
-    """Where this package keeps what it can find out again: $SIGMAX_CACHE, else the user's cache folder."""
+    """The folder for what can be computed or downloaded again: $SIGMAX_CACHE, else the user's cache folder."""
     if os.environ.get("SIGMAX_CACHE"):
         return Path(os.environ["SIGMAX_CACHE"]).expanduser()
     import pooch
@@ -21,7 +18,7 @@ def cache_folder() -> Path:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside, flush to the disk, rename; on the disk, too, before anything that is written later."""
+    """Write a file so that an interruption leaves the old or the new content; it is on disk on return."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     with partial.open("wb") as file:
@@ -29,7 +26,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
-    if os.name == "posix":  # elsewhere a folder cannot be opened
+    if os.name == "posix":  # only there can a folder be opened
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -38,7 +35,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def lock_folder(folder: Path) -> FileLock:
-    """Make the folder and become its only writer, until the lock is released."""
+    """Make the folder and become its only writer until the lock is released."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / ".lock")
@@ -48,10 +45,3 @@ def lock_folder(folder: Path) -> FileLock:
     except OSError as error:
         raise RecordError(f"expected a folder for the run, got {folder}: {error}") from error
     return lock
-
-
-def import_own(module: str) -> ModuleType:
-    """A module of the user's own, found also beside the command, as `python -m` finds it."""
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    return importlib.import_module(module)

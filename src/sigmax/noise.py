@@ -1,10 +1,12 @@
-"""Smoothing distributions: how noise is drawn, and what radius it certifies.
+"""Smoothing distributions: how noise is drawn and added, and what radius it certifies.
 
-A new distribution is one class here: noise at sigma = 1, the certified radius and its differentiable form.
+A new distribution is one class: noise at sigma = 1, the certified radius and its differentiable form. Only a
+distribution adds noise to an input.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
@@ -12,13 +14,14 @@ from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from sigmax.errors import InvalidInputError
+from sigmax.named import Named, find_class, named_classes
 from sigmax.rounding import round_down
 
 
-class SmoothingDistribution(ABC):
+class SmoothingDistribution(Named, ABC):
     """Additive noise sigma * eps, with eps drawn independently of sigma (the reparameterisation trick)."""
 
-    name: ClassVar[str]  # tells it from all others; names the parameters if it has any beside sigma
+    parameter: ClassVar[str] = "sigma"  # what the field calls its parameter
     norm: ClassVar[int]  # the norm of the balls it certifies
 
     @abstractmethod
@@ -48,19 +51,27 @@ class SmoothingDistribution(ABC):
         without, it is the leading class of each row.
         """
 
+    def write(self, out: Tensor, x: Tensor, *, sigma: float, generator: torch.Generator, scratch: Tensor) -> None:
+        """Overwrite `out`, (rows, *dims), with noisy copies of one input x, (*dims).
+
+        Noise is drawn in the shape of `scratch` where that has more rows, so that the stream advances by whole tiles.
+        """
+        drawn = self.fill(scratch if len(out) < len(scratch) else out, generator=generator)
+        torch.add(x, drawn[: len(out)], alpha=sigma, out=out)
+
+    def add(self, x: Tensor, sigma: Tensor, eps: Tensor) -> Tensor:
+        """Return x + sigma * eps, (batch, n, *dims), for x (batch, *dims), sigma (batch,) and n draws eps each."""
+        scale = sigma.reshape(-1, *[1] * (eps.ndim - 1))  # batch 1 1…
+        return x.unsqueeze(1) + scale * eps  # batch n *dims
+
     def perturb(self, x: Tensor, sigma: Tensor, *, n: int, streams: Sequence[torch.Generator]) -> Tensor:
-        """Draw x + sigma * eps, n times for each input from its own stream; differentiable in sigma."""
+        """Draw n noisy copies of each input from its own stream, (batch, n, *dims); differentiable in sigma."""
         eps = torch.stack([self.fill(x.new_empty((n, *x.shape[1:])), generator=s) for s in streams])
-        return add_noise(x, sigma, eps)
-
-
-def add_noise(x: Tensor, sigma: Tensor, eps: Tensor) -> Tensor:
-    """Return x + sigma * eps, (batch, n, *dims), for x (batch, *dims), sigma (batch,) and n draws eps each."""
-    scale = sigma.reshape(-1, *[1] * (eps.ndim - 1))  # batch 1 1…
-    return x.unsqueeze(1) + scale * eps  # batch n *dims
+        return self.add(x, sigma, eps)
 
 
 @final
+@dataclass(frozen=True, slots=True)
 class Gaussian(SmoothingDistribution):
     """Noise N(0, sigma^2 I), certifying l2 balls."""
 
@@ -90,10 +101,12 @@ class Gaussian(SmoothingDistribution):
 
 
 @final
+@dataclass(frozen=True, slots=True)
 class Uniform(SmoothingDistribution):
     """Noise U[-sigma, sigma]^d, certifying l1 balls; sigma is the half-width that the paper calls lambda."""
 
     name = "uniform"
+    parameter = "lambda"
     norm = 1
 
     def fill(self, out: Tensor, *, generator: torch.Generator) -> Tensor:
@@ -113,6 +126,12 @@ class Uniform(SmoothingDistribution):
         r"""$\lambda (\psi^A - \psi^B)$ (paper, Eq. 4)."""
         top, runner_up = _leading_two(probs, label)
         return sigma * (top - runner_up)
+
+
+def find_noise(name: str) -> SmoothingDistribution:
+    """The noise of this name; "l2" and "l1" name the one of this package that certifies that norm."""
+    by_norm = {f"l{kind.norm}": kind for kind in named_classes(SmoothingDistribution).values()}  # type: ignore[type-abstract]
+    return (by_norm.get(name) or find_class(SmoothingDistribution, name))()  # type: ignore[type-abstract]
 
 
 def _round_up(p: float) -> float:

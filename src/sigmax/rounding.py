@@ -1,20 +1,20 @@
-"""Rounding: a printed or stored radius never claims more than was proved, other numbers are as near as can be."""
+"""Rounding: radii are rounded down, never above what was proved; other numbers are rounded to nearest."""
 
 import math
 from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
 
-# Radii come from ndtri and one product, each good to a few units in the last place (measured for
-# scipy's ndtri: below 4). Sixteen units leave room for both and cost 4e-15 of the radius.
+# Radii come from ndtri and one product, each accurate to a few units in the last place (below 4 for scipy's ndtri, as
+# measured). Sixteen units cover both and cost 4e-15 of the radius.
 _SLACK = 16 * 2.0**-52
 
 
 def round_down(value: float) -> float:
-    """A float surely not above the real number that `value` approximates to a few units in the last place."""
+    """A float that does not exceed the real number that `value` approximates to a few units in the last place."""
     return value - abs(value) * _SLACK
 
 
 def step_down(value: float) -> float:
-    """The next float below: covers the rounding of one addition or subtraction."""
+    """The next float below, to cover the rounding of one addition or subtraction."""
     return math.nextafter(value, -math.inf)
 
 
@@ -24,15 +24,15 @@ def format_down(value: float, digits: int = 3) -> str:
 
 
 def format_nearest(value: float, digits: int = 3) -> str:
-    """`value` with this many decimals, halves up, as papers print shares and means: 0.7665 is 0.767.
+    """`value` with this many decimals, halves rounded up, as papers print shares and means: 0.7665 is 0.767.
 
-    Read with twelve digits, so that 7665 / 10000 is a half, and 100 * 0.0055 and 0.3 - 0.2995 are too.
+    Twelve significant digits are read, so that 7665 / 10000, 100 * 0.0055 and 0.3 - 0.2995 count as halves.
     """
     return str(Decimal(f"{value:.12g}").quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP))
 
 
 def format_duration(seconds: float) -> str:
-    """A time for people: 12.0 s, 1.5 min, 3.2 h; from two days on in days."""
+    """A duration such as 12.0 s, 1.5 min or 3.2 h; in days from two days on."""
     for unit, length, least in (("days", 86_400, 2), ("h", 3_600, 1), ("min", 60, 1)):
         if seconds >= least * length:
             return f"{seconds / length:,.1f} {unit}"

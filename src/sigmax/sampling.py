@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sigmax.errors import InvalidInputError
 from sigmax.models.classifier import BaseClassifier
+from sigmax.named import name_of
 from sigmax.noise import SmoothingDistribution
 
 Progress = Callable[[int], None]
@@ -82,6 +83,7 @@ def count_classes(
     x: Tensor,
     sigma: Tensor,
     *,
+    tau: Tensor | None = None,
     noise: SmoothingDistribution,
     n: int | Sequence[int],
     streams: Sequence[torch.Generator],
@@ -97,6 +99,7 @@ def count_classes(
         classifier: The base classifier f.
         x: Inputs, (inputs, *dims).
         sigma: The noise level of each input, (inputs,).
+        tau: The level that a noise-aware network is told of each input, (inputs,); by default sigma.
         noise: The smoothing distribution.
         n: Samples per input; one number for all, or one for each.
         streams: One random stream per input; each is advanced by whole tiles.
@@ -113,12 +116,14 @@ def count_classes(
 
         def tally() -> None:
             kept = owner >= 0
-            cells = owner[kept] * classes + classifier.labels(batch).cpu()[kept]
+            cells = owner[kept] * classes + classifier.labels(batch, told).cpu()[kept]
             counts.add_(torch.bincount(cells, minlength=len(counts)))
             if on_progress is not None:
                 on_progress(len(cells))
 
         levels = sigma.tolist()
+        taus = levels if tau is None else tau.tolist()
+        told = buffer.new_ones(rows) if classifier.takes_level else None  # the level of each row
         most = rows // tile if _draws_alike(noise, buffer, tile) else 1
         scratch = torch.empty_like(buffer[:tile])  # for the last tile of an input, of which a part is needed
         start = 0
@@ -131,8 +136,9 @@ def count_classes(
                 # As many tiles at once as fit: the same noise for less work.
                 count = min(left // tile, (rows - start) // tile, most) * tile or left
                 place = buffer[start : start + count]
-                drawn = noise.fill(scratch if count < tile else place, generator=streams[i])
-                torch.add(inputs[i], drawn[:count], alpha=levels[i], out=place)
+                noise.write(place, inputs[i], sigma=levels[i], generator=streams[i], scratch=scratch)
+                if told is not None:
+                    told[start : start + count] = taus[i]
                 owner[start : start + count] = i
                 start, left = start + count, left - count
                 if start == rows:
@@ -160,7 +166,7 @@ _alike: dict[tuple[object, ...], bool] = {}
 
 def _draws_alike(noise: SmoothingDistribution, buffer: Tensor, tile: int) -> bool:
     """Whether tiles drawn at once are the tiles drawn one after another: it depends on generator and size."""
-    key = (noise.name, buffer.shape, tile, buffer.dtype, buffer.device)
+    key = (name_of(type(noise)), str(noise.settings()), buffer.shape, tile, buffer.dtype, buffer.device)
     if key not in _alike:
         whole, parts = torch.empty_like(buffer), torch.empty_like(buffer)
         noise.fill(whole, generator=random_stream(0, 0, Stage.ESTIMATION, buffer.device))

@@ -1,8 +1,9 @@
-"""SmoothedClassifier: predict and certify, with one sigma or with its own sigma for each input."""
+"""SmoothedClassifier: predict and certify, with one sigma for all or with per-input sigma."""
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import final
 
@@ -13,11 +14,13 @@ from sigmax.bounds import top_class_p_value
 from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
-from sigmax.estimation import Claim, Counts, plan_draws
+from sigmax.estimation import Claim, Counts, Estimate, plan_draws
 from sigmax.models.classifier import BaseClassifier, Outputs
+from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution
+from sigmax.plain import to_plain
 from sigmax.sampling import Progress, Stage, batch_rows, count_classes, default_batch_size, random_stream
-from sigmax.sigma import FixedSigma, SearchTask, SigmaSearch
+from sigmax.search import Choice, FixedSigma, SearchTask, SigmaSearch
 
 # Inputs selected and searched together: enough to fill batches with n0 = 100 samples each, few enough
 # that little is lost when a run is interrupted.
@@ -64,7 +67,9 @@ class SmoothedClassifier:
     @property
     def fingerprint(self) -> str:
         """What a memory of this classifier's answers belongs to: model, preprocessing, norm, noise, and accelerator."""
-        parts = f"{self.classifier.fingerprint} {self.noise.name} l{self.noise.norm}"
+        parts = f"{self.classifier.fingerprint} {name_of(type(self.noise))} l{self.noise.norm}"
+        if settings := to_plain(self.noise.settings()):
+            parts += f" {json.dumps(settings)}"
         place, accelerator = self.classifier.device.type, torch.accelerator.current_accelerator()
         if accelerator is not None and place == accelerator.type:
             parts += f" on {place}"  # which may round otherwise
@@ -103,7 +108,7 @@ class SmoothedClassifier:
             on_progress: Called with the number of forward passes done since the last call.
         """
         budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed, tolerance=tolerance, runner_up=runner_up)
-        return list(self.certify_each(x, budget, indices=indices, on_progress=on_progress))
+        return self.certify_job(self.job(x, budget, indices=indices, on_progress=on_progress))
 
     def certify_at(
         self,
@@ -125,28 +130,7 @@ class SmoothedClassifier:
         if not radii:
             raise InvalidInputError("expected one or more radii, got none")
         budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed, radii=tuple(radii))
-        return list(self.certify_each(x, budget, indices=indices, on_progress=on_progress))
-
-    def certify_each(
-        self,
-        x: Tensor,
-        budget: Budget,
-        *,
-        indices: Sequence[int] | None = None,
-        truth: Sequence[int] | None = None,
-        skip: int = 0,
-        on_progress: Progress | None = None,
-    ) -> Iterator[PointCertificate]:
-        """Like `certify`, giving each certificate as soon as it is known, but for the first `skip`.
-
-        Those take part in what they share with others, a search or a batch. The true classes, `truth`, only decide
-        which inputs get `budget.n_wrong` samples.
-        """
-        x, indices = self._checked(x, indices)
-        if truth is not None and len(truth) != len(x):
-            raise InvalidInputError(f"expected one true class per input, got {len(truth)} for {len(x)} inputs")
-        classes = None if truth is None else tuple(int(label) for label in truth)
-        return self._certificates(_Job(x, indices, budget, on_progress, truth=classes), skip)
+        return self.certify_job(self.job(x, budget, indices=indices, on_progress=on_progress))
 
     def predict(
         self,
@@ -163,99 +147,115 @@ class SmoothedClassifier:
 
         The arguments are those of `certify`; n0 is used only by a search that fixes the class.
         """
-        x, indices = self._checked(x, indices)
-        whole = _Job(x, indices, Budget(n0=n0, n=n, alpha=alpha, seed=seed), on_progress)
+        whole = self.job(x, Budget(n0=n0, n=n, alpha=alpha, seed=seed), indices=indices, on_progress=on_progress)
         answers: list[int | None] = []
-        for job in whole.split(self._group(whole)):
+        for part in whole.parts(self._group(whole)):
+            job = whole[part]
             label = self._preselected(job)
-            sigma = self._sigma(job, label)
-            for i, row in enumerate(self._counts(job, sigma, Stage.PREDICTION, job.budget.n)):
+            choice = self._search(job, label)
+            for i, row in enumerate(self._counts(job, choice, Stage.PREDICTION, job.budget.n)):
                 (top, runner_up), (leader, _) = (pair.tolist() for pair in row.topk(2))
                 is_clear = top_class_p_value(top, runner_up) <= alpha
                 is_kept = label is None or leader == int(label[i])
                 answers.append(leader if is_clear and is_kept else None)
         return answers
 
-    def _certificates(self, whole: "_Job", skip: int) -> Iterator[PointCertificate]:
-        self.classifier.check_fixed()
-        for job in whole.split(max(_GROUP, self._group(whole))):
-            if skip >= len(job.x):
-                skip -= len(job.x)
-                continue
-            label = self._preselected(job)
-            sigma = self._sigma(job, label)
-            if label is None:
-                label = self._select(job, sigma)
-            # An input that may stop early shares its batches with others, so that none is half empty.
-            few = len(job.x) if job.budget.tolerance or job.budget.radii else self._group(job)
-            parts = zip(job.split(few), torch.split(sigma, few), torch.split(label, few), strict=True)
-            for part, levels, answers in parts:
-                if skip >= len(part.x):
-                    skip -= len(part.x)
-                    continue
-                # All of them again: the last bits of a network may depend on the place of an input in its batch.
-                for found in self._estimate(part, levels, answers.tolist())[skip:]:
-                    yield found
-                    self.classifier.check_fixed()  # between two certificates a caller may go on training
-                skip = 0
+    def job(
+        self,
+        x: Tensor,
+        budget: Budget,
+        *,
+        indices: Sequence[int] | None = None,
+        truth: Sequence[int] | None = None,
+        on_progress: Progress | None = None,
+    ) -> "Job":
+        """Inputs to certify, checked. The true classes only decide which inputs get `budget.n_wrong` samples."""
+        x, indices = self._checked(x, indices)
+        if truth is not None and len(truth) != len(x):
+            raise InvalidInputError(f"expected one true class per input, got {len(truth)} for {len(x)} inputs")
+        classes = None if truth is None else tuple(int(label) for label in truth)
+        return Job(x, indices, budget, on_progress, truth=classes)
 
-    def _estimate(self, job: "_Job", sigma: Tensor, labels: list[int]) -> list[PointCertificate]:
+    def block_size(self, job: "Job") -> int:
+        """Inputs whose class and sigma are chosen together; the last bits of an answer may depend on it."""
+        return max(_GROUP, self._group(job))
+
+    def choose(self, job: "Job") -> "Decision":
+        """The class and the noise of each input, from samples of their own."""
+        self.classifier.check_fixed()
+        label = self._preselected(job)
+        choice = self._search(job, label)
+        return Decision(label=self._select(job, choice) if label is None else label, choice=choice)
+
+    def estimate_parts(self, job: "Job") -> Iterator[slice]:
+        """The parts of a job to estimate together: where inputs may stop early, they share batches with others."""
+        stops_early = job.budget.tolerance or job.budget.radii
+        return job.parts(len(job.x) if stops_early else self._group(job))
+
+    def estimate(self, job: "Job", decision: "Decision") -> list[PointCertificate]:
         """Sample and look in turns until every input has its certificate."""
-        # Fresh streams: reusing the samples of search or selection would void the bound.
-        streams = [self._stream(job.budget.seed, index, Stage.ESTIMATION) for index in job.indices]
-        claims = [
-            Claim(label=label, sigma=level, noise=self.noise, alpha=job.budget.alpha)
-            for label, level in zip(labels, sigma.tolist(), strict=True)
-        ]
-        truth = job.truth or (None,) * len(claims)
-        estimates = [job.budget.estimate(claim, truth=label) for claim, label in zip(claims, truth, strict=True)]
-        counts = torch.zeros(len(job.x), self.classifier.num_classes, dtype=torch.int64)
-        drawn = [0] * len(job.x)
-        due = [estimate.next_look(0) for estimate in estimates]
-        found: dict[int, PointCertificate] = {}
-        while len(found) < len(job.x):
-            left = [i for i in range(len(job.x)) if i not in found]
-            state = ([values[i] for i in left] for values in (drawn, due))
-            rows = batch_rows(job.x[0].numel(), self._rows(job.x))
-            plans = plan_draws([estimates[i] for i in left], *state, batch=rows)
-            parts = [(i, more) for i, plan in zip(left, plans, strict=True) for more in plan]
-            places = [i for i, _ in parts]
-            news = count_classes(
+        self.classifier.check_fixed()
+        inputs = [self._under_way(job, decision, i) for i in range(len(job.x))]
+        rows = batch_rows(job.x[0].numel(), self._rows(job.x))
+        while left := [one for one in inputs if one.point is None]:
+            plans = plan_draws(
+                [one.estimate for one in left], [one.drawn for one in left], [one.due for one in left], batch=rows
+            )
+            draws = [(one, more) for one, plan in zip(left, plans, strict=True) for more in plan]
+            places = torch.tensor([one.place for one, _ in draws])
+            counts = count_classes(
                 self.classifier,
                 job.x[places],
-                sigma[places],
+                decision.choice.sigma[places],
+                tau=None if decision.choice.tau is None else decision.choice.tau[places],
                 noise=self.noise,
-                n=[more for _, more in parts],
-                streams=[streams[i] for i in places],
+                n=[more for _, more in draws],
+                streams=[one.stream for one, _ in draws],
                 batch_size=self._rows(job.x),
                 on_progress=job.on_progress,
             )
-            for (i, more), new in zip(parts, news, strict=True):
-                drawn[i] += more
-                if i in found:
-                    continue
-                counts[i] += new
-                if drawn[i] == due[i]:
-                    answer = estimates[i].look(_seen(counts[i], labels[i]))
-                    if answer is not None:
-                        found[i] = answer
-                    else:
-                        due[i] = estimates[i].next_look(drawn[i])
+            for (one, more), new in zip(draws, counts, strict=True):
+                one.take(more, new)
             if job.on_progress is not None:
-                job.on_progress(sum(job.budget.n - drawn[i] for i in left if i in found))  # what they did not need
-        return [found[i] for i in range(len(job.x))]
+                unused = sum(job.budget.n - one.drawn for one in left if one.point is not None)
+                job.on_progress(unused)
+        return [one.point for one in inputs if one.point is not None]
 
-    def _preselected(self, job: "_Job") -> Tensor | None:
+    def certify_job(self, whole: "Job") -> list[PointCertificate]:
+        """The certificates of all inputs of a job."""
+        points = []
+        for block in whole.parts(self.block_size(whole)):
+            job = whole[block]
+            decision = self.choose(job)
+            for part in self.estimate_parts(job):
+                points += self.estimate(job[part], decision[part])
+        return points
+
+    def _under_way(self, job: "Job", decision: "Decision", i: int) -> "_UnderWay":
+        choice, label = decision.choice, int(decision.label[i])
+        sigma = float(choice.sigma[i])
+        tau = (sigma if choice.tau is None else float(choice.tau[i])) if self.classifier.takes_level else None
+        claim = Claim(label=label, sigma=sigma, tau=tau, noise=self.noise, alpha=job.budget.alpha)
+        return _UnderWay(
+            place=i,
+            label=label,
+            estimate=job.budget.estimate(claim, truth=None if job.truth is None else job.truth[i]),
+            # A fresh stream: reusing the samples of search or selection would void the bound.
+            stream=self._stream(job.budget.seed, job.indices[i], Stage.ESTIMATION),
+            counts=torch.zeros(self.classifier.num_classes, dtype=torch.int64),
+        )
+
+    def _preselected(self, job: "Job") -> Tensor | None:
         """The prediction under sigma0 where the search keeps to it; None where the class is free."""
         if not self.search.fixes_class:
             return None
-        return self._select(job, job.x.new_full((len(job.x),), self.search.initial))
+        return self._select(job, Choice(sigma=job.x.new_full((len(job.x),), self.search.initial)))
 
-    def _select(self, job: "_Job", sigma: Tensor) -> Tensor:
-        return self._counts(job, sigma, Stage.SELECTION, job.budget.n0).argmax(dim=1).to(job.x.device)
+    def _select(self, job: "Job", choice: Choice) -> Tensor:
+        return self._counts(job, choice, Stage.SELECTION, job.budget.n0).argmax(dim=1).to(job.x.device)
 
-    def _sigma(self, job: "_Job", label: Tensor | None) -> Tensor:
-        sigma = self.search.find(
+    def _search(self, job: "Job", label: Tensor | None) -> Choice:
+        choice = self.search.find(
             SearchTask(
                 classifier=self.classifier,
                 noise=self.noise,
@@ -269,24 +269,26 @@ class SmoothedClassifier:
                 on_progress=job.on_progress,
             )
         )
-        if sigma.shape != (len(job.x),):
+        if not isinstance(choice, Choice) or choice.sigma.shape != (len(job.x),):
+            got = tuple(choice.sigma.shape) if isinstance(choice, Choice) else type(choice).__name__
             raise InvalidInputError(
-                f"expected one sigma per input from the search, got {tuple(sigma.shape)} for {len(job.x)} inputs"
+                f"expected a Choice with one sigma per input from the search, got {got} for {len(job.x)} inputs"
             )
-        sigma = sigma.to(job.x)  # as noise is scaled: a certificate must not speak of another sigma
+        sigma = choice.sigma.to(job.x)  # as noise is scaled: a certificate must not speak of another sigma
         for index, level in zip(job.indices, sigma.tolist(), strict=True):
             if not 0.0 < level < float("inf"):
                 raise InvalidInputError(
                     f"expected sigma > 0 for every input, got sigma[{index}]={level}; "
                     "lower the step size, set bounds, or use --search ascent"
                 )
-        return sigma
+        return replace(choice, sigma=sigma, tau=None if choice.tau is None else choice.tau.to(job.x))
 
-    def _counts(self, job: "_Job", sigma: Tensor, stage: Stage, n: int) -> Tensor:
+    def _counts(self, job: "Job", choice: Choice, stage: Stage, n: int) -> Tensor:
         return count_classes(
             self.classifier,
             job.x,
-            sigma,
+            choice.sigma,
+            tau=choice.tau,
             noise=self.noise,
             n=n,
             streams=[self._stream(job.budget.seed, index, stage) for index in job.indices],
@@ -300,7 +302,7 @@ class SmoothedClassifier:
     def _rows(self, x: Tensor) -> int:
         return self.batch_size or default_batch_size(x[0].numel())
 
-    def _group(self, job: "_Job") -> int:
+    def _group(self, job: "Job") -> int:
         """Inputs to sample together so that padding the last batch costs at most a sixteenth."""
         if not len(job.x):
             return 1
@@ -335,14 +337,8 @@ def _number(sigma: float) -> float:
         raise InvalidInputError(f"expected a number or a search as sigma, got {sigma!r}") from error
 
 
-def _seen(counts: Tensor, label: int) -> Counts:
-    others = counts.clone()
-    others[label] = 0
-    return Counts(n=int(counts.sum()), hits=int(counts[label]), rival=int(others.max()))
-
-
 @dataclass(frozen=True, slots=True)
-class _Job:
+class Job:
     """Inputs to answer, with all that decides their noise."""
 
     x: Tensor  # inputs *dims
@@ -351,9 +347,56 @@ class _Job:
     on_progress: Progress | None
     truth: tuple[int, ...] | None = None  # where it is known
 
-    def split(self, size: int) -> Iterator["_Job"]:
-        """The same in parts of at most this many inputs."""
-        for start in range(0, len(self.x), size):
-            part = slice(start, start + size)
-            truth = None if self.truth is None else self.truth[part]
-            yield replace(self, x=self.x[part], indices=self.indices[part], truth=truth)
+    def parts(self, size: int) -> Iterator[slice]:
+        """Consecutive parts of at most this many inputs."""
+        return (slice(start, min(start + size, len(self.x))) for start in range(0, len(self.x), size))
+
+    def __getitem__(self, part: slice) -> "Job":
+        """The same for some of the inputs."""
+        truth = None if self.truth is None else self.truth[part]
+        return replace(self, x=self.x[part], indices=self.indices[part], truth=truth)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is to be certified of each input: this class, under this noise."""
+
+    label: Tensor  # (inputs,)
+    choice: Choice
+
+    def __getitem__(self, part: slice) -> "Decision":
+        """The same for some of the inputs."""
+        return Decision(label=self.label[part], choice=self.choice[part])
+
+
+@dataclass(slots=True, kw_only=True)
+class _UnderWay:
+    """One input on its way to its certificate."""
+
+    place: int  # in its job
+    label: int
+    estimate: Estimate
+    stream: torch.Generator
+    counts: Tensor  # (classes,)
+    drawn: int = 0
+    point: PointCertificate | None = None
+    due: int = field(init=False)  # samples to have before the next look
+
+    def __post_init__(self) -> None:
+        self.due = self.estimate.next_look(0)
+
+    def take(self, samples: int, counts: Tensor) -> None:
+        """Count these samples, and look where a look is due; what comes after the certificate is not looked at."""
+        self.drawn += samples
+        if self.point is not None:
+            return
+        self.counts += counts
+        if self.drawn == self.due:
+            self.point = self.estimate.look(self._seen())
+            if self.point is None:
+                self.due = self.estimate.next_look(self.drawn)
+
+    def _seen(self) -> Counts:
+        others = self.counts.clone()
+        others[self.label] = 0
+        return Counts(n=int(self.counts.sum()), hits=int(self.counts[self.label]), rival=int(others.max()))

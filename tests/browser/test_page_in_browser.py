@@ -18,11 +18,10 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from made_up_runs import make_pair, make_run, make_source, write_page
-from sigmax.records import CertificateTable, Run
-from sigmax.report.grouping import pairs
 from sigmax.report.metrics import certified_accuracy, counted_radii
 from sigmax.report.tables import ResultTable
 from sigmax.rounding import format_down, format_nearest
+from sigmax.runs import CertificateTable, Run
 
 NASTY = "</script><script>window.owned=1</script><img src=x onerror='window.owned=1'>"
 SIZE = 300
@@ -62,9 +61,7 @@ def runs() -> list[Run]:
 def address(runs: list[Run], tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("page") / "page.html"
     table = ResultTable(name="t", caption="A table", header=("run", "ACR"), rows=(("fixed", "0.5"),))
-    write_page(
-        runs, path, title="A report", tables=[table], notes=["made up"], source=make_source(runs[0], (3, 32, 32))
-    )
+    write_page(runs, path, tables=[table], notes=["made up"], source=make_source(runs[0], (3, 32, 32)))
     return path.as_uri()
 
 
@@ -74,8 +71,18 @@ def page(browser: webdriver.Chrome, address: str) -> webdriver.Chrome:
     if browser.current_url.split("#")[0] == address:
         browser.execute_script("resetView(); drawAll()")
     else:
-        browser.get(address)
+        load(browser, address)
     return browser
+
+
+def load(page: webdriver.Chrome, address: str) -> None:
+    page.get(address)
+    wait_until_drawn(page)
+
+
+def wait_until_drawn(page: webdriver.Chrome) -> None:
+    """The page draws itself once it knows its width, some time after it is loaded."""
+    WebDriverWait(page, 10).until(lambda _: find(page, "#count").text)
 
 
 def find(page: webdriver.Chrome, selector: str) -> WebElement:
@@ -122,7 +129,7 @@ def counted(table: CertificateTable) -> Any:
 
 
 def test_it_loads_in_silence_and_asks_nothing_of_the_network(browser: webdriver.Chrome, address: str) -> None:
-    browser.get(address)
+    load(browser, address)
     assert count(browser) == SIZE
     assert console(browser) == []
     log = browser.get_log("performance")  # type: ignore[no-untyped-call]
@@ -279,12 +286,13 @@ def test_the_address_restores_the_view(page: webdriver.Chrome, address: str) -> 
     shared, seen, shown = page.current_url, count(page), cards(page)
     assert 0 < seen < SIZE
     page.get("about:blank")
-    page.get(shared)
+    load(page, shared)
     assert (count(page), cards(page), page.current_url) == (seen, shown, shared)
     assert Select(find(page, "select[name=class]")).first_selected_option.text == "class 3"
     assert find(page, ".legend li button").get_attribute("aria-pressed") == "false"
-    page.get(f"{address}#run=99&class=77&rule=%3Cb%3E&sigma=x&page=-3&sort=no")  # nothing that this report knows
+    load(page, f"{address}#run=99&class=77&rule=%3Cb%3E&sigma=x&page=-3&sort=no")  # nothing that this report knows
     page.refresh()
+    wait_until_drawn(page)
     assert count(page) == SIZE
     assert console(page) == []
 
@@ -321,7 +329,7 @@ def test_strings_that_are_markup_stay_strings(browser: webdriver.Chrome, tmp_pat
     source = make_source(runs[0], (1, 8, 8), names=(NASTY, NASTY))
     table = ResultTable(name=NASTY, caption=NASTY, header=(NASTY,), rows=((NASTY,),))
     write_page(runs, tmp_path / "page.html", title=NASTY, tables=[table], notes=[NASTY], source=source)
-    browser.get((tmp_path / "page.html").as_uri())
+    load(browser, (tmp_path / "page.html").as_uri())
     find(browser, "#histogram .bar").click()
     assert browser.execute_script("return window.owned") is None
     assert browser.title == find(browser, "h1").text == cards(browser)[0]["label"] == NASTY
@@ -329,9 +337,8 @@ def test_strings_that_are_markup_stay_strings(browser: webdriver.Chrome, tmp_pat
 
 
 def test_logs_without_sigma_or_pictures_have_a_gallery_too(browser: webdriver.Chrome, tmp_path: Path) -> None:
-    label = np.arange(50) % 3
-    write_page([make_run("log", label, label, np.full(50, 0.48))], tmp_path / "page.html", title="A log", tables=[])
-    browser.get((tmp_path / "page.html").as_uri())
+    write_page([make_run("log", np.full(50, 0.48))], tmp_path / "page.html")
+    load(browser, (tmp_path / "page.html").as_uri())
     assert (count(browser), cards(browser)[0]["radius"], cards(browser)[0]["sigma"]) == (50, "0.479", "not said")
     assert browser.find_elements(By.CSS_SELECTOR, ".picture") == []
     assert not find(browser, "#histogram").is_displayed()
@@ -339,8 +346,8 @@ def test_logs_without_sigma_or_pictures_have_a_gallery_too(browser: webdriver.Ch
 
 
 def test_ten_thousand_inputs_are_quick(browser: webdriver.Chrome, tmp_path: Path) -> None:
-    write_page(make_pair(10_000), tmp_path / "page.html", title="Many", tables=[])
-    browser.get((tmp_path / "page.html").as_uri())
+    write_page(make_pair(10_000), tmp_path / "page.html")
+    load(browser, (tmp_path / "page.html").as_uri())
     assert count(browser) == 10_000
     assert browser.execute_script("return document.querySelectorAll('*').length") < 2_000
     began = time.perf_counter()
@@ -351,20 +358,18 @@ def test_ten_thousand_inputs_are_quick(browser: webdriver.Chrome, tmp_path: Path
 
 
 def test_a_run_that_only_abstains_is_drawn_too(browser: webdriver.Chrome, tmp_path: Path) -> None:
-    label = np.arange(20) % 3
-    run = make_run("hopeless", label, np.full(20, -1), np.zeros(20))
-    write_page([run], tmp_path / "page.html", title="Hopeless", tables=[])
-    browser.get((tmp_path / "page.html").as_uri())
+    run = make_run("hopeless", np.zeros(20), predict=-1)
+    write_page([run], tmp_path / "page.html")
+    load(browser, (tmp_path / "page.html").as_uri())
     assert count(browser) == 20
     assert console(browser) == []  # neither NaN in a path nor anything else
 
 
 def test_many_runs_are_found_by_words_of_their_names(browser: webdriver.Chrome, tmp_path: Path) -> None:
-    label = np.arange(20) % 3
     names = [
         f"{method}-{sigma}" for method in ("cohen", "Macer", "smoothadv") for sigma in ("0.12", "0.25", "0.5", "1")
     ]
-    made = [make_run(name, label, label, np.linspace(0, 1, 20)) for name in names]
+    made = [make_run(name, np.linspace(0, 1, 20)) for name in names]
 
     def shown(asked: str) -> list[str]:
         words.clear()
@@ -372,8 +377,8 @@ def test_many_runs_are_found_by_words_of_their_names(browser: webdriver.Chrome, 
         pressed = browser.find_elements(By.CSS_SELECTOR, '.legend li button[aria-pressed="true"] .name')
         return [name.text.split()[0] for name in pressed]
 
-    write_page(made, tmp_path / "page.html", title="Many", tables=[])
-    browser.get((tmp_path / "page.html").as_uri())
+    write_page(made, tmp_path / "page.html")
+    load(browser, (tmp_path / "page.html").as_uri())
     words = find(browser, ".legend input")
     assert shown("macer") == names[4:8]
     assert hash_of(browser).count(",") == len(names) - 4  # the other eight runs and the envelope are hidden
@@ -384,18 +389,18 @@ def test_many_runs_are_found_by_words_of_their_names(browser: webdriver.Chrome, 
     find(browser, ".legend .all button").click()
     assert words.get_attribute("value") == ""
     assert hash_of(browser) == ""
-    write_page(made[:4], tmp_path / "few.html", title="Few", tables=[])
-    browser.get((tmp_path / "few.html").as_uri())
+    write_page(made[:4], tmp_path / "few.html")
+    load(browser, (tmp_path / "few.html").as_uri())
     assert browser.find_elements(By.CSS_SELECTOR, ".legend input") == []
     assert console(browser) == []
 
 
 def test_texts_name_the_baseline_whatever_it_is(browser: webdriver.Chrome, runs: list[Run], tmp_path: Path) -> None:
-    """With --baseline a run of one sigma may be compared with one that has its own for each input."""
-    log = make_run("log", runs[0].table.label, runs[0].table.predict, runs[0].table.radius)
+    """With --baseline a run of one sigma may be compared with a per-input run."""
+    log = make_run("log", runs[0].table.radius, label=runs[0].table.label, predict=runs[0].table.predict)
     page = tmp_path / "page.html"
-    write_page([*runs, log], page, title="Named", tables=[], pairs=pairs([*runs, log], named=runs[1]))
-    browser.get(page.as_uri())
+    write_page([*runs, log], page, baseline=1)
+    load(browser, page.as_uri())
     assert console(browser) == []
     choose(browser, run="0")
     assert find(browser, "#compared").text.startswith("fixed (point) against own (settled)")
@@ -411,7 +416,7 @@ def test_texts_name_the_baseline_whatever_it_is(browser: webdriver.Chrome, runs:
 @pytest.mark.parametrize("address_of", ["run=length", "point=5,5", "sort=gain&run=0"])
 def test_an_address_of_nothing_is_as_good_as_none(browser: webdriver.Chrome, address: str, address_of: str) -> None:
     browser.get("about:blank")
-    browser.get(f"{address}#{address_of}")
+    load(browser, f"{address}#{address_of}")
     assert console(browser) == []
     assert count(browser) == SIZE
     assert Select(find(browser, "[name=sort]")).first_selected_option.get_attribute("value") == ""
@@ -421,14 +426,15 @@ def test_sigmas_that_are_all_alike_make_one_bar_that_the_address_restores(
     browser: webdriver.Chrome, runs: list[Run], tmp_path: Path
 ) -> None:
     table = runs[1].table
-    alike = make_run("alike", table.label, table.predict, table.radius, sigma=0.25, config=runs[1].config)
+    alike = make_run("alike", table.radius, runs[1].spec, label=table.label, predict=table.predict)
     page = tmp_path / "page.html"
-    write_page([alike], page, title="Alike", tables=[])
-    browser.get(page.as_uri())
+    write_page([alike], page)
+    load(browser, page.as_uri())
     (bar,) = browser.find_elements(By.CSS_SELECTOR, "#histogram .bar")
     bar.send_keys(Keys.ENTER)
     assert hash_of(browser) == "#sigma=250000,251000"
     browser.refresh()
+    wait_until_drawn(browser)
     assert count(browser) == SIZE
     assert len(browser.find_elements(By.CSS_SELECTOR, "#chips button")) == 1
     find(browser, "#chips button").send_keys(Keys.ENTER)

@@ -13,14 +13,13 @@ import typer
 from PIL import Image
 
 from commands import Run
-from sigmax import CertificateMemory, PointCertificate
+from sigmax import CertificateMemory, HalvingSearch, PointCertificate
 from sigmax.cli.console import resumable, track
 from sigmax.data import load_source
 from sigmax.models import ModelCard, build_network, save_model
-from sigmax.records import read_run
-from sigmax.report.grouping import search_name
+from sigmax.runs import read_run, read_spec
 
-COMMANDS = ("demo", "train", "certify", "predict", "show", "report", "reproduce", "memory check")
+COMMANDS = ("demo", "train", "certify", "predict", "replay", "show", "report", "reproduce", "memory check")
 
 
 def certify(run: Run, model: Path, out: Path, *more: object, n: int = 500) -> tuple[int, str, str]:
@@ -76,10 +75,10 @@ def test_fixed_certification_writes_a_table_that_show_reads(run: Run, digits_mod
 
 def test_per_input_halves_and_has_no_steps(run: Run, digits_model: Path, tmp_path: Path) -> None:
     assert certify(run, digits_model, tmp_path / "run", "--per-input")[0] == 0
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["search"]["kind"] == "HalvingSearch"
+    assert isinstance(read_spec(tmp_path / "run" / "config.json").search, HalvingSearch)
     code, _, err = certify(run, digits_model, tmp_path / "other", "--per-input", "--steps", 4)
     assert code == 2
-    assert "expected --steps and --search-samples with --search ascent or grid, got halving" in err
+    assert "steps=4" in err
 
 
 def test_the_ascent_steps_as_far_as_asked(run: Run, digits_model: Path, tmp_path: Path) -> None:
@@ -88,30 +87,31 @@ def test_the_ascent_steps_as_far_as_asked(run: Run, digits_model: Path, tmp_path
         out = tmp_path / f"{size}"
         more = ("--search", "ascent-paper", "--steps", 2, "--search-step-size", size)
         assert certify(run, digits_model, out, *more, n=50)[0] == 0
-        assert json.loads((out / "config.json").read_text())["search"]["step_size"] == size
+        assert read_spec(out / "config.json").search.settings()["step_size"] == size
         moved.append(abs(read_run(out).table.sigma - 0.25).max())
     assert moved[1] == pytest.approx(10 * moved[0], rel=0.5)
     for search in ("halving", "grid"):
         code, _, err = certify(run, digits_model, tmp_path / "x", "--search", search, "--search-step-size", 0.01)
         assert code == 2
-        assert f"expected step_size only for ascent and ascent-paper, got search='{search}'" in err
+        assert all(word in err for word in (search, "step_size=0.01"))
 
 
 def test_bounds_are_those_that_were_asked_for(run: Run, digits_model: Path, tmp_path: Path) -> None:
     assert certify(run, digits_model, tmp_path / "run", "--per-input", "--bounds", "0.24,0.26")[0] == 0
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["search"]["bounds"] == [0.24, 0.26]
     found = read_run(tmp_path / "run")
+    assert found.spec is not None
+    assert found.spec.search.settings()["bounds"] == (0.24, 0.26)
     sigmas = np.unique(found.table.sigma)
     assert len(sigmas) > 1
     assert sigmas.min() > 0.2399
     assert sigmas.max() < 0.2601
-    assert search_name(found) == "halving within 0.96 to 1.04 sigma0"
     for bounds, flags, says in [
-        ("0.1", ["--per-input"], "expected --bounds LOW,HIGH like 0.05,0.8, got '0.1'"),
-        ("0.5,1", ["--per-input"], "expected sigma0 inside its bounds, got 0.25"),
-        ("-1,1", ["--search", "ascent"], "expected bounds 0 < low < high, got -1 and 1"),
-        ("0.1,1", ["--search", "grid"], "expected bounds only for halving and ascent, got search='grid'"),
-        ("0.1,1", [], "expected bounds only for halving and ascent, got search='fixed'"),
+        ("0.1", ["--per-input"], "'0.1'"),
+        ("0.5,1", ["--per-input"], "[0.5, 1.0]"),
+        ("-1,1", ["--per-input"], "[-1.0, 1.0]"),
+        ("-1,1", ["--search", "ascent"], "[-1.0, 1.0]"),
+        ("0.1,1", ["--search", "grid"], "bounds=(0.1, 1.0)"),
+        ("0.1,1", [], "bounds=(0.1, 1.0)"),
     ]:
         code, _, err = certify(run, digits_model, tmp_path / "other", *flags, "--bounds", bounds)
         assert code == 2
@@ -124,7 +124,7 @@ def test_bounds_are_those_that_were_asked_for(run: Run, digits_model: Path, tmp_
 def test_per_input_certification_goes_through_a_memory(
     run: Run, digits_model: Path, tmp_path: Path, search: str, norm: str
 ) -> None:
-    code, _, _ = certify(run, digits_model, tmp_path / "run", "--search", search, "--steps", 4, "--norm", norm)
+    code, _, _ = certify(run, digits_model, tmp_path / "run", "--search", search, "--steps", 4, "--noise", norm)
     assert code == 0
     rows = columns(tmp_path / "run")
     assert {row[10] for row in rows[1:]} <= {"kept", "truncated", "inherited", "abstained"}
@@ -151,7 +151,7 @@ def test_resume_gives_the_same_table_and_refuses_other_settings(run: Run, digits
     assert len(columns(tmp_path / "cut")) == 15
     code, _, err = run(*longer[:5], 2, *longer[6:], "--max", 14)
     assert code == 2
-    assert "use the --skip it was begun with" in err
+    assert "skip=2 (was 3)" in err
     code, _, err = certify(run, digits_model, tmp_path / "cut", *options, "--resume", "--seed", 1)
     assert code == 2
     assert "seed=1 (was 0)" in err
@@ -160,7 +160,7 @@ def test_resume_gives_the_same_table_and_refuses_other_settings(run: Run, digits
 def test_a_memory_of_another_model_is_refused(run: Run, digits_model: Path, tmp_path: Path) -> None:
     memory = tmp_path / "memory.db"
     assert certify(run, digits_model, tmp_path / "a", "--memory", memory)[0] == 0
-    code, _, err = certify(run, digits_model, tmp_path / "b", "--memory", memory, "--norm", "l1")
+    code, _, err = certify(run, digits_model, tmp_path / "b", "--memory", memory, "--noise", "uniform")
     assert code == 2
     assert "l1" in err
     assert certify(run, digits_model, tmp_path / "c", "--memory", memory, "--sigma", 0.3)[0] == 0
@@ -172,17 +172,17 @@ def test_predict_answers_and_never_contradicts_its_memory(run: Run, digits_model
     Image.fromarray(pixels).save(tmp_path / "digit.png")
     code, out, _ = run("predict", digits_model, tmp_path / "digit.png", "--json")
     assert code == 0
-    assert json.loads(out) == [
-        {"image": str(tmp_path / "digit.png"), "label": int(source.labels[0]), "radius": None, "rule": None}
-    ]
+    (answer,) = json.loads(out)
+    assert (answer["image"], answer["label"]) == (str(tmp_path / "digit.png"), int(source.labels[0]))
+    assert (answer["radius"], answer["rule"], answer["is_recalled"]) == (None, None, False)
     with_memory = ("predict", digits_model, tmp_path / "digit.png", "--memory", tmp_path / "m.db", "--json")
-    first = json.loads(run(*with_memory)[1])
-    assert first[0]["rule"] == "kept"
-    assert first[0]["radius"] > 0
-    assert json.loads(run(*with_memory, "--seed", 9, "--sigma", 0.5)[1]) == first
+    (first,) = json.loads(run(*with_memory)[1])
+    assert (first["rule"], first["is_recalled"]) == ("kept", False)
+    assert first["radius"] > 0
+    assert json.loads(run(*with_memory, "--seed", 9, "--sigma", 0.5)[1]) == [{**first, "is_recalled": True}]
     Image.fromarray(np.minimum(pixels, 254)).save(tmp_path / "digit.png")  # another image, inside the ball
-    inherited = json.loads(run(*with_memory)[1])
-    assert (inherited[0]["label"], inherited[0]["rule"]) == (first[0]["label"], "inherited")
+    (inherited,) = json.loads(run(*with_memory)[1])
+    assert (inherited["label"], inherited["rule"]) == (first["label"], "inherited")
     code, out, _ = run("predict", digits_model, tmp_path / "digit.png", "--memory", tmp_path / "m.db")
     assert "inherited" in out
 
@@ -197,7 +197,7 @@ def test_show_notes_a_cut_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "log.tsv").write_text("idx\tlabel\tpredict\tradius\n0\t1\t1\t0.5\n1\t1")
     code, out, err = run("show", tmp_path / "log.tsv")
     assert code == 0
-    assert "cut off" in err
+    assert "log" in err
     assert "0.500" in out
 
 
@@ -217,10 +217,9 @@ def test_memory_check_finds_a_contradiction(run: Run, tmp_path: Path) -> None:
         database.execute("ATTACH ? AS other", (str(other),))
         for table in ("balls", "inputs"):
             database.execute(f"INSERT INTO {table} SELECT * FROM other.{table} WHERE id = 2")
-    code, out, _ = run("memory", "check", ours)
-    assert code == 1
-    assert "entries 1 and 2" in out
-    assert "1 contradictions among 2 entries" in out
+    code, out, _ = run("memory", "check", ours, "--json")
+    assert (code, json.loads(out)) == (1, {"entries": 2, "contradictions": [[1, 2]]})
+    assert run("memory", "check", ours)[0] == 1
 
 
 OWN_MODELS = """
@@ -251,7 +250,7 @@ def scripted(): return torch.jit.trace(nn.Sequential(nn.Flatten(), nn.Linear(64,
         ("asserting", "AssertionError: want RGB"),
         ("keyed", "KeyError: 'x'"),
         ("remote", "ConnectionError: down"),
-        ("truths", "got true and false"),
+        ("truths", "bool"),
     ],
 )
 def test_a_model_that_fails_is_one_line(
@@ -289,7 +288,7 @@ def test_inputs_of_another_shape_than_the_model_s_are_refused(run: Run, digits_m
     data = f"arrays:{tmp_path / 'large.npz'}"
     code, _, err = run("certify", digits_model, "--data", data, "--n", 50, "--out", tmp_path / "run")
     assert (code, len(err.splitlines())) == (2, 1)
-    assert "expected inputs of shape (1, 8, 8), as the model was trained on, got (1, 28, 28)" in err
+    assert all(shape in err for shape in ("(1, 8, 8)", "(1, 28, 28)"))
     assert not (tmp_path / "run").exists()
 
 
@@ -324,16 +323,17 @@ def test_a_model_of_ones_own_by_factory(run: Run, tmp_path: Path, monkeypatch: p
     few = ("certify", "mine:build", "--data", "arrays:few.npz", "--n", 50, "--sigma", 0.1)
     code, _, err = run(*few)
     assert code == 2
-    assert "num_classes=3 (--classes) against the model" in err
+    assert "num_classes=3" in err
     assert run(*few, "--classes", 10)[0] == 0
-    assert "at most the 2 classes" in run(*few, "--classes", 2)[2]
+    code, _, err = run(*few, "--classes", 2)
+    assert (code, "few.npz" in err) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--classes", "7"), "expected the 10 classes that the model says, got --classes 7"),
-        (("--outputs", "probabilities"), "expected the logits that the model says, got --outputs probabilities"),
+        (("--classes", "7"), "classes=7"),
+        (("--outputs", "probabilities"), "outputs=probabilities"),
     ],
 )
 def test_options_that_contradict_the_card_are_refused(
@@ -347,18 +347,26 @@ def test_options_that_contradict_the_card_are_refused(
 
 
 ERRORS = [
-    (["--sigma", "0"], "expected sigma > 0"),
-    (["--sigma", "-1", "--per-input"], "expected sigma > 0"),
-    (["--alpha", "1"], "expected 0 < alpha < 1"),
-    (["--n", "0"], "expected n >= 1"),
-    (["--n0", "0"], "n0 >= 1"),
-    (["--skip", "0"], "--skip >= 1"),
-    (["--batch", "0"], "batch_size >= 1"),
-    (["--device", "nonsense"], "expected a device that is here"),
-    (["--seed", "99999999999999999999"], "64 bits"),
-    (["--data", "nonsense"], "expected one of digits"),
-    (["--data", "cifar10:/nonexistent"], "unpack the official archive"),
-    (["--memory", "/nonexistent/m.db"], "expected a folder for the memory"),
+    (["--sigma", "0"], "sigma=0"),
+    (["--sigma", "-1", "--per-input"], "sigma=-1"),
+    (["--alpha", "1"], "alpha=1"),
+    (["--n", "0"], "n=0"),
+    (["--n0", "0"], "n0=0"),
+    (["--skip", "0"], "skip=0"),
+    (["--max", "0"], "max=0"),
+    (["--batch", "0"], "batch=0"),
+    (["--device", "nonsense"], "device=nonsense"),
+    (["--seed", "99999999999999999999"], "seed=99999999999999999999"),
+    (["--split", "half"], "split"),
+    (["--data", "nonsense"], "'nonsense'"),
+    (["--data", "cifar10:/nonexistent"], "/nonexistent"),
+    (["--memory", "/nonexistent/m.db"], "/nonexistent"),
+    (["--search", "halvin"], "did you mean halving?"),
+    (["--noise", "gausian"], "did you mean gaussian?"),
+    (["--noise", "l3"], "l3"),
+    (["--search-option", "pilot"], "'pilot'"),
+    (["--search-option", "pilots=3", "--per-input"], "did you mean pilot?"),
+    (["--search-option", "pilot=few", "--per-input"], "pilot"),
 ]
 
 
@@ -402,25 +410,21 @@ def test_wrong_channels_and_too_few_classes(run: Run, digits_model: Path, tmp_pa
     np.savez(tmp_path / "many.npz", images=np.zeros((4, 1, 8, 8), np.uint8), labels=np.array([0, 1, 2, 10]))
     code, _, err = run("certify", digits_model, "--data", f"arrays:{tmp_path}/many.npz", "--out", tmp_path / "b")
     assert code == 2
-    assert "10 classes of the model" in err
+    assert "many.npz" in err
 
 
 @pytest.mark.parametrize(
-    ("card", "folders", "says"),
+    ("card", "folders", "is_refused"),
     [
-        (
-            ("cat", "dog", "fox"),
-            ("cat", "fox"),
-            "as the model names them, cat, dog, fox, got cat, fox",
-        ),
-        (("cat", "dog", "fox"), ("cat", "dog"), None),  # the places are right
-        (("cat", "dog", "fox"), ("0", "2"), None),
-        ((), ("cat", "fox"), "expected a folder for each of the model's 3 classes, got 2"),
-        ((), ("cat", "dog", "fox"), None),
+        (("cat", "dog", "fox"), ("cat", "fox"), True),
+        (("cat", "dog", "fox"), ("cat", "dog"), False),  # the places are right
+        (("cat", "dog", "fox"), ("0", "2"), False),
+        ((), ("cat", "fox"), True),
+        ((), ("cat", "dog", "fox"), False),
     ],
 )
 def test_labels_that_mean_other_classes_are_refused(
-    run: Run, tmp_path: Path, card: tuple[str, ...], folders: tuple[str, ...], says: str | None
+    run: Run, tmp_path: Path, card: tuple[str, ...], folders: tuple[str, ...], is_refused: bool
 ) -> None:
     for folder in folders:
         (tmp_path / "images" / folder).mkdir(parents=True)
@@ -429,9 +433,9 @@ def test_labels_that_mean_other_classes_are_refused(
     save_model(tmp_path / "m.safetensors", network, ModelCard(arch="digits-cnn", num_classes=3, class_names=card))
     data = ("--data", f"folder:{tmp_path}/images", "--sigma", 0.25, "--n", 10, "--out", tmp_path / "run")
     code, _, err = run("certify", tmp_path / "m.safetensors", *data)
-    assert code == (2 if says else 0), err
-    assert (says or "") in err
-    assert (tmp_path / "run").exists() == (says is None)
+    assert code == (2 if is_refused else 0), err
+    assert (f"folder:{tmp_path}/images" in err) == is_refused
+    assert (tmp_path / "run").exists() != is_refused
 
 
 def test_nan_pixels_are_refused_before_the_first_row(run: Run, digits_model: Path, tmp_path: Path) -> None:

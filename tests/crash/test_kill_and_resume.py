@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from sigmax import CertificateMemory
-from sigmax.records import read_table
+from sigmax.runs import read_table
 
 INPUTS = 120
 

@@ -42,20 +42,20 @@ def test_classes_may_have_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ({"images": BYTES}, r"'images' and 'labels' \(or 'x' and 'y'\), got \['images'\]"),
-        ({"y": [0, 1, 2], "z": BYTES}, r"got \['y', 'z'\]"),
-        ({"images": BYTES, "labels": [0, 1]}, "got 3 images, 2 labels"),
-        ({"images": BYTES, "labels": [0, 1, -3]}, r"got label\[2\]=-3"),
-        ({"images": BYTES, "labels": [0, 1, 2], "class_names": ["a", "b"]}, r"labels in 0…1, got label\[2\]=2"),
-        ({"images": BYTES, "labels": [0, 1, 2], "class_names": "abc"}, r"class_names \(classes,\), got \(\)"),
-        ({"images": BYTES, "labels": [0.0, 1.0, 2.0]}, r"integer labels \(n,\), got .* float64 \(3,\)"),
-        ({"images": BYTES, "labels": [[0], [1], [2]]}, r"integer labels \(n,\), got .* int64 \(3, 1\)"),
-        ({"images": np.zeros(3), "labels": [0, 1, 2]}, r"expected images \(n, …\)"),
-        ({"images": BYTES.astype(np.int32), "labels": [0, 1, 2]}, "uint8 or floating-point images, got int32"),
-        ({"images": np.array([[0.5], [1.0], [np.nan]]), "labels": [0, 1, 2]}, "NaN or infinity in input 2"),
-        ({"images": np.array([[0.5], [1e300], [0.1]]), "labels": [0, 1, 2]}, "NaN or infinity in input 1"),
-        ({"images": BYTES, "labels": [0, 1, 2**40]}, "labels below 1,048,576, got 1099511627776"),
-        ({"images": BYTES[:0], "labels": np.zeros(0, int)}, "at least one image, got none"),
+        ({"images": BYTES}, r"\['images'\]"),
+        ({"y": [0, 1, 2], "z": BYTES}, r"\['y', 'z'\]"),
+        ({"images": BYTES, "labels": [0, 1]}, "3 images.* 2 labels"),
+        ({"images": BYTES, "labels": [0, 1, -3]}, r"label\[2\]=-3"),
+        ({"images": BYTES, "labels": [0, 1, 2], "class_names": ["a", "b"]}, r"label\[2\]=2"),
+        ({"images": BYTES, "labels": [0, 1, 2], "class_names": "abc"}, r"class_names.*\(\)"),
+        ({"images": BYTES, "labels": [0.0, 1.0, 2.0]}, r"float64 \(3,\)"),
+        ({"images": BYTES, "labels": [[0], [1], [2]]}, r"int64 \(3, 1\)"),
+        ({"images": np.zeros(3), "labels": [0, 1, 2]}, r"\(3,\)"),
+        ({"images": BYTES.astype(np.int32), "labels": [0, 1, 2]}, "int32"),
+        ({"images": np.array([[0.5], [1.0], [np.nan]]), "labels": [0, 1, 2]}, "input 2"),
+        ({"images": np.array([[0.5], [1e300], [0.1]]), "labels": [0, 1, 2]}, "input 1"),
+        ({"images": BYTES, "labels": [0, 1, 2**40]}, "1099511627776"),
+        ({"images": BYTES[:0], "labels": np.zeros(0, int)}, "none"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, content: dict[str, Any], problem: str) -> None:
@@ -77,7 +77,7 @@ class MakesFolder:
 def test_pickles_are_refused_and_not_run(tmp_path: Path) -> None:
     proof = tmp_path / "proof"
     spec = save(tmp_path, images=np.array([MakesFolder(proof)], dtype=object), labels=[0])
-    with pytest.raises(DataError, match=r"expected a \.npz file of plain arrays"):
+    with pytest.raises(DataError, match=r"\.npz"):
         load_source(spec)
     assert not proof.exists()
     with np.load(tmp_path / "mine.npz", allow_pickle=True) as file:
@@ -107,13 +107,13 @@ def broken_files() -> dict[str, bytes]:
 def test_a_broken_file_is_named(tmp_path: Path, kind: str, content: bytes) -> None:
     path = tmp_path / "mine.npz"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"expected a \.npz file of plain arrays") as caught:
+    with pytest.raises(DataError, match=r"\.npz") as caught:
         load_source(f"arrays:{path}")
     assert str(path) in str(caught.value)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"mine\.npz.*No such file"):
+    with pytest.raises(DataError, match=r"mine\.npz"):
         load_source(f"arrays:{tmp_path / 'mine.npz'}")
 
 

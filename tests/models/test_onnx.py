@@ -14,7 +14,7 @@ from sigmax.errors import ModelError
 from sigmax.models import load_model
 from sigmax.models.classifier import BaseClassifier
 from sigmax.models.onnx import OnnxModel
-from sigmax.records import read_table
+from sigmax.runs import read_table
 
 
 def network(seed: int = 0) -> nn.Sequential:
@@ -88,7 +88,7 @@ def test_a_search_by_gradients_is_refused(tmp_path: Path) -> None:
     smoothed = SmoothedClassifier(
         OnnxModel(write(tmp_path / "m.onnx")), num_classes=10, sigma=AscentSearch(initial=0.25, steps=2)
     )
-    with pytest.raises(ModelError, match=r"search without gradients for an ONNX model.*--search halving"):
+    with pytest.raises(ModelError, match="halving"):
         smoothed.certify(torch.rand(1, 1, 8, 8), n=10)
 
 
@@ -124,15 +124,15 @@ def test_threads_are_those_of_torch(tmp_path: Path) -> None:
 
 
 REFUSED: list[tuple[dict[str, object], str]] = [
-    ({"dtype": TensorProto.DOUBLE}, r"one float32 input.*got x: tensor\(double\)"),
+    ({"dtype": TensorProto.DOUBLE}, r"x: tensor\(double\)"),
     (
         {"last": helper.make_node("RandomNormalLike", ["scores"], ["out"], name="luck")},
-        "RandomNormalLike 'luck'.*eval mode",
+        "RandomNormalLike 'luck'",
     ),
-    ({"last": helper.make_node("Dropout", ["scores", "", "training"], ["out"])}, "Dropout.*eval mode"),
+    ({"last": helper.make_node("Dropout", ["scores", "", "training"], ["out"])}, "Dropout"),
     (
         {"last": helper.make_node("BatchNormalization", ["scores", *["3.bias"] * 4], ["out"], training_mode=1)},
-        "BatchNormalization.*mixes the inputs of a batch",
+        "BatchNormalization",
     ),
     (
         {
@@ -151,15 +151,15 @@ REFUSED: list[tuple[dict[str, object], str]] = [
                 },
             )
         },
-        "RandomNormalLike 'inner luck'.*eval mode",
+        "RandomNormalLike 'inner luck'",
     ),
-    ({"last": helper.make_node("Softmaximum", ["scores"], ["out"])}, "that onnxruntime can run.*Softmaximum"),
+    ({"last": helper.make_node("Softmaximum", ["scores"], ["out"])}, "Softmaximum"),
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), REFUSED)
-def test_what_cannot_be_certified_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
-    with pytest.raises(ModelError, match=message):
+@pytest.mark.parametrize(("change", "says"), REFUSED)
+def test_what_cannot_be_certified_is_refused(tmp_path: Path, change: dict[str, object], says: str) -> None:
+    with pytest.raises(ModelError, match=says):
         OnnxModel(write(tmp_path / "m.onnx", **change))  # type: ignore[arg-type]
 
 
@@ -174,12 +174,12 @@ def test_inputs_of_another_shape_or_type_are_refused(tmp_path: Path) -> None:
     classifier = BaseClassifier(OnnxModel(write(tmp_path / "m.onnx")), num_classes=10)
     inputs: list[Tensor] = [torch.zeros(2, 3, 8, 8), torch.zeros(2, 1, 8, 8, dtype=torch.float64)]
     for x in inputs:
-        with pytest.raises(ModelError, match="check channels, size and dtype"):
+        with pytest.raises(ModelError, match="shape"):
             classifier.scores(x)
 
 
 def test_normalisation_belongs_into_the_file(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"put both into .*m\.onnx"):
+    with pytest.raises(ModelError, match=r"m\.onnx"):
         load_model(str(write(tmp_path / "m.onnx")), normalize="cifar10")
 
 

@@ -2,25 +2,23 @@
 
 import csv
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sigmax import SigmaSearch
-from sigmax.budget import Budget
-from sigmax.records import CertificateTable, Run
-from sigmax.report import paper
+from sigmax.paper import published as of_paper
+from sigmax.paper.comparison import compare_with_paper
+from sigmax.paper.experiment import Certification, Experiment, load_experiment
 from sigmax.report.tables import ResultTable
-from sigmax.reproduce import Experiment, load_experiment
-from sigmax.reproduce.comparison import compare_with_paper
+from sigmax.runs import CertificateTable, CertificationSpec, Found, Run
 from small_experiment import EXPERIMENT, write_experiment
 
 L1 = """
 [networks.yang]
 sigma = [0.25, 0.5, 1.0]
-norm = "l1"
+noise = "l1"
 
 [[certify]]
 networks = ["yang"]
@@ -45,12 +43,13 @@ def at_all_sigmas(text: str) -> str:
     return text.replace("sigma = 0.25", "sigma = [0.12, 0.25, 0.50]", 1)
 
 
-def record(name: str, norm: int, search: SigmaSearch, budget: Budget) -> Run:
-    random = np.random.default_rng(len(name))
+def record(run: Certification, *, backend: str = "torch", fingerprint: str | None = None) -> Run:
+    """A made-up record of this certification."""
+    random, network, noise = np.random.default_rng(len(run.name)), run.network, run.spec.noise
     label = random.integers(0, 10, size=200)
     predict = np.where(random.random(200) < 0.8, label, -1)
     table = CertificateTable(
-        name=name,
+        name=run.name,
         idx=np.arange(200),
         label=label,
         predict=predict,
@@ -61,15 +60,24 @@ def record(name: str, norm: int, search: SigmaSearch, budget: Budget) -> Run:
         point_radius=np.zeros(200),
         rule=("kept",) * 200,
         samples=np.full(200, 400),
-        norm=norm,
+        norm=noise.norm,
     )
-    return Run(table=table, config={"search": search.settings(), **asdict(budget)})
+    found = Found(
+        fingerprint=fingerprint or network.name,
+        data="digits",
+        device="cpu",
+        backend=backend,
+        trained=network.trained,
+        trained_noise=network.noise.name,
+        arch=network.arch,
+    )
+    return Run(table=table, spec=replace(run.spec, found=found))
 
 
 def compare(experiment: Experiment, only: Sequence[str] | None = None) -> tuple[dict[str, ResultTable], dict[str, Run]]:
-    chosen = [run for run in experiment.certifications if only is None or run.name in only]
-    records = {run.name: record(run.name, run.noise.norm, run.search, run.budget) for run in chosen}
-    tables = compare_with_paper(experiment, [(run, records[run.name]) for run in chosen])
+    names = experiment.certifications if only is None else only
+    records = {name: record(experiment.certifications[name]) for name in names}
+    tables = compare_with_paper(experiment, list(records.values()))
     return {table.name: table for table in tables}, records
 
 
@@ -81,7 +89,7 @@ def accuracy(run: Run, radius: float) -> float:
 
 
 def published(file: str, **wanted: str) -> dict[float, float]:
-    with (Path(paper.__file__).parent / "paper_tables" / file).open(newline="") as opened:
+    with (Path(of_paper.__file__).parent / "tables" / file).open(newline="") as opened:
         rows = [row for row in csv.DictReader(opened, delimiter="\t") if all(row[k] == v for k, v in wanted.items())]
     return {float(row["radius"]): float(row["accuracy"]) for row in rows}
 
@@ -145,7 +153,7 @@ def test_the_best_of_more_steps_is_not_compared_with_the_best_of_fewer(experimen
         one = [records[f"cohen-{s}-fixed"] for s in sigmas]
         gained = {r: max(accuracy(run, r) for run in own) - max(accuracy(run, r) for run in one) for r in RADII}
         assert numbers(found["paper-gain-l2"], *head[:2], "ours", head[3]) == pytest.approx(gained, abs=0.0501)
-    some = [run.name for run in experiment.certifications if not run.name.endswith("k900")]
+    some = [name for name in experiment.certifications if not name.endswith("k900")]
     heads = [row[:4] for row in compare(experiment, some)[0]["paper-gain-l2"].rows]
     assert ("cohen-ds over cohen", "0.12", "paper", "Algorithm 1, K = 100") in heads
 
@@ -161,35 +169,27 @@ def test_the_best_of_more_sigmas_is_not_compared_with_the_best_of_fewer(tmp_path
     levels = {row[:3]: row[3] for row in found["paper-best-l2"].rows}
     assert levels["cohen-ds", "ours", "halving"] == levels["cohen-ds", "paper", "Algorithm 1"] == "0.12, 0.25, 0.50"
     assert levels["cohen-ds2", "ours", "Algorithm 1, K = 2, 4"] == "0.25"
-    some = [run.name for run in whole.certifications if run.name != "cohen-0.12-halving"]
+    some = [name for name in whole.certifications if name != "cohen-0.12-halving"]
     heads = [row[:4] for row in compare(whole, some)[0]["paper-gain-l2"].rows]
     assert ("cohen-ds over cohen", "best", "ours", "halving") not in heads
     assert ("cohen-ds over cohen", "best", "ours", "Algorithm 1, K = 2, 4") in heads
     # Ours at some of the paper's sigmas are set beside the paper's at each of these, not beside its best of all.
-    few = [run.name for run in whole.certifications if "0.50" not in run.name]
+    few = [name for name in whole.certifications if "0.50" not in name]
     heads = [row[:4] for row in compare(whole, few)[0]["paper-gain-l2"].rows]
     assert {head[1] for head in heads} == {"0.12", "0.25"}
     assert ("cohen-ds over cohen", "0.12", "paper", "Algorithm 1") in heads
 
 
-def test_gains_are_over_the_same_network_by_the_same_engine(experiment: Experiment) -> None:
-    chosen = [run for run in experiment.certifications if run.noise.norm == 2]
+def test_gains_are_over_the_same_network_by_the_same_backend(experiment: Experiment) -> None:
+    def gains(**of_fixed: str) -> set[str]:
+        runs = [run for run in experiment.certifications.values() if run.spec.noise.norm == 2]
+        made = [record(run) if run.spec.is_per_input else record(run, **of_fixed) for run in runs]
+        tables = {table.name: table for table in compare_with_paper(experiment, made)}
+        return {row[0] for row in tables["paper-gain-l2"].rows} if "paper-gain-l2" in tables else set()
 
-    def gains(**of_fixed: str) -> list[tuple[str, ...]]:
-        done = []
-        for run in chosen:
-            made = record(run.name, 2, run.search, run.budget)
-            said = {"fingerprint": run.network.name, "engine": "torch"}
-            said |= of_fixed if run.search_name == "fixed" else {}
-            made.config.update(fingerprint=said["fingerprint"], notes={"engine": said["engine"]})
-            done.append((run, made))
-        tables = {t.name: t for t in compare_with_paper(experiment, done)}
-        table = tables.get("paper-gain-l2")
-        return [row[:1] for row in table.rows if row[2] == "ours"] if table else []
-
-    assert {head for (head,) in gains()} == {"cohen-ds over cohen", "cohen-ds2 over cohen"}
-    assert {head for (head,) in gains(fingerprint="another")} == {"cohen-ds2 over cohen"}
-    assert not gains(fingerprint="another", engine="integers")
+    assert gains() == {"cohen-ds over cohen", "cohen-ds2 over cohen"}
+    assert gains(fingerprint="another") == {"cohen-ds2 over cohen"}
+    assert not gains(fingerprint="another", backend="integers")
 
 
 def test_runs_that_were_sampled_otherwise_are_not_subtracted(tmp_path: Path) -> None:
@@ -210,15 +210,25 @@ def test_times_stand_beside_the_paper_s(experiment: Experiment) -> None:
 
 
 def test_settings_and_times_are_those_of_the_records(experiment: Experiment) -> None:
-    chosen = [run for run in experiment.certifications if run.name in ("cohen-0.12-fixed", "cohen-0.25-fixed")]
-    done = [(run, record(run.name, 2, run.search, run.budget)) for run in chosen]
-    for (_, made), engine in zip(done, ("one", "other"), strict=True):
-        made.config.update(n0=7, alpha=0.05, notes={"engine": engine})
-    tables = {table.name: table for table in compare_with_paper(experiment, done)}
+    def other(run: Run) -> CertificationSpec:
+        assert run.spec is not None
+        return replace(run.spec, budget=replace(run.spec.budget, n0=7, alpha=0.05))
+
+    names = {"cohen-0.12-fixed": "one", "cohen-0.25-fixed": "other"}
+    made = [record(experiment.certifications[name], backend=backend) for name, backend in names.items()]
+    made = [replace(run, spec=other(run)) for run in made]
+    tables = {table.name: table for table in compare_with_paper(experiment, made)}
     said = {row[0]: row[1] for row in tables["paper-settings"].rows}
-    assert (said["n0"], said["alpha"], said["run by"]) == ("7", "0.05", "one, other")
+    assert (said["n0"], said["alpha"], said["backend"]) == ("7", "0.05", "one, other")
     assert [row[0] for row in tables["paper-runtime"].rows if row[1] == "ours"] == ["fixed, one", "fixed, other"]
     assert [row[2] for row in tables["paper-best-l2"].rows if row[1] == "ours"] == ["one", "other"]
+
+
+def test_a_step_size_that_the_paper_does_not_have_is_not_beside_its_own(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("steps = [2, 4]", "steps = 100\nstep_size = 0.001")
+    found, _ = compare(load_experiment(str(write_experiment(tmp_path, text))))
+    assert {row[0] for row in found["paper-per-sigma-l2"].rows} == {"cohen"}
+    assert "Algorithm 1, steps of 0.001, K = 100" in [row[2] for row in found["paper-best-l2"].rows]
 
 
 def test_runs_of_the_appendix_stand_beside_their_own(experiment: Experiment) -> None:
@@ -256,7 +266,7 @@ def test_both_settings_are_said(experiment: Experiment) -> None:
     assert said["epochs of training"][0] == "cohen 6, cohen-ds2 2, yang 40"
     assert said["epochs of training"][1].startswith("200")
     assert said["n"] == ("400", "100,000")
-    assert said["run by"] == ("not recorded", "not said")
+    assert said["backend"] == ("torch", "not said")
     for table in found.values():
         assert table.name in ("paper-settings", "paper-runtime") or "n = 400" in table.caption
         assert table.name == "paper-settings" or "n = 100,000" in table.caption

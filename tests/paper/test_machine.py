@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 import torch
 
-from sigmax.reproduce import machine
-from sigmax.reproduce.machine import Machine
+from sigmax.paper import machine
+from sigmax.paper.machine import Machine
 
 
 @pytest.mark.parametrize(("device", "asked"), [("meta:1", [1]), ("meta", 1), ("cpu:0", 1)])

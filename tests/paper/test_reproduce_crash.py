@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from commands import Run
-from sigmax.records import read_table
+from sigmax.runs import read_table
 from small_experiment import RUNS, tables, write_experiment
 
 KILLS = 2

@@ -12,7 +12,9 @@ import pytest
 
 from commands import Run
 from sigmax.data import Split, load_source
-from sigmax.reproduce import Machine, Reproduction, load_experiment
+from sigmax.paper.experiment import load_experiment
+from sigmax.paper.machine import Machine
+from sigmax.paper.run import Reproduction
 from small_experiment import write_experiment
 
 TEXT = """
@@ -76,27 +78,16 @@ def settings(folder: Path) -> Any:
     return json.loads((folder / "run" / "experiment.json").read_text())
 
 
-def make_old(folder: Path) -> None:
-    """Leave out what earlier versions did not write."""
-    old = {name: value for name, value in settings(folder).items() if name != "data"}
-    (folder / "run" / "experiment.json").write_text(json.dumps(old))
-
-
 def digests() -> dict[str, str]:
     return {"test": load_source("digits").digest(), "train": load_source("digits", split="train").digest()}
 
 
 def test_the_settings_say_which_images(folder: Path) -> None:
-    assert settings(folder)["data"] == digests()
+    assert settings(folder)["data"] == digests() | {"skip": 1, "max": 2}
 
 
-@pytest.mark.parametrize("is_old", [False, True])  # then what was done in the folder says it
-@pytest.mark.parametrize(
-    ("option", "split", "says"), [("--data", "test", "certify"), ("--train-data", "train", "train on")]
-)
-def test_other_images_are_refused(run: Run, folder: Path, is_old: bool, option: str, split: Split, says: str) -> None:
-    if is_old:
-        make_old(folder)
+@pytest.mark.parametrize(("option", "split"), [("--data", "test"), ("--train-data", "train")])
+def test_other_images_are_refused(run: Run, folder: Path, option: str, split: Split) -> None:
     before = settings(folder)
     other = save(folder / "other.npz", split, labels=load_source("digits", split=split).labels[::-1])
     places = {"--data": "digits", "--train-data": "digits", option: other}
@@ -106,23 +97,11 @@ def test_other_images_are_refused(run: Run, folder: Path, is_old: bool, option: 
             *[word for pair in places.items() for word in pair],
         )
         assert code == 2
-        assert f"got other images to {says} in {other} (digest " in log
-        assert f", was {digests()[split]})" in log
-        assert "choose another folder" in log
+        assert f"data.{split}=" in log
+        assert digests()[split] in log
         assert len(log.splitlines()) == 1
     assert settings(folder) == before
     assert not (folder / "run" / "runs" / "cohen-0.25-halving").exists()
-
-
-def test_a_folder_of_an_earlier_version_goes_on(run: Run, folder: Path) -> None:
-    make_old(folder)
-    old = settings(folder)
-    command = ("reproduce", folder / "small.toml", "--out", folder / "run")
-    assert run(*command, "--plan")[0] == 0
-    code, _, log = run(*command)
-    assert code == 0, log
-    assert settings(folder)["data"] == digests()
-    assert old.items() < settings(folder).items()
 
 
 def test_the_same_images_may_come_from_elsewhere(run: Run, folder: Path) -> None:
@@ -146,8 +125,8 @@ def test_a_training_may_be_added_to_networks_that_exist(run: Run, digits_model: 
     exists += '[[certify]]\nnetworks = ["own"]\nsearch = "fixed"\n'
     command = ("reproduce", write_experiment(tmp_path, exists), "--out", tmp_path / "run")
     assert run(*command, "--max-hours", 0)[0] == 3
-    assert settings(tmp_path)["data"] == {"test": digests()["test"]}
+    assert "train" not in settings(tmp_path)["data"]
     write_experiment(tmp_path, exists + TEXT[TEXT.index("[networks") :])
     code, _, log = run(*command, "--max-hours", 0)
     assert code == 3, log
-    assert settings(tmp_path)["data"] == digests()
+    assert settings(tmp_path)["data"].items() >= digests().items()

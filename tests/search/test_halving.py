@@ -7,7 +7,7 @@ from torch import Tensor
 from oracles import HalfSpace
 from sigmax import FixedSigma, SmoothedClassifier
 from sigmax.errors import InvalidInputError
-from sigmax.sigma import HalvingSearch
+from sigmax.search import HalvingSearch
 
 
 class Shrinking:
@@ -75,17 +75,17 @@ def test_never_far_behind_one_sigma_on_a_half_space() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("name", "value"),
     [
-        {"candidates": 1},
-        {"samples": 0},
-        {"rounds": 0},
-        {"pilot": -1},
-        {"bounds": (0.5, 0.1)},
-        {"bounds": (0.3, 0.6)},
-        {"fixes_class": False},
+        ("candidates", 1),
+        ("samples", 0),
+        ("rounds", 0),
+        ("pilot", -1),
+        ("bounds", (0.5, 0.1)),
+        ("bounds", (0.3, 0.6)),
+        ("fixes_class", False),
     ],
 )
-def test_impossible_settings_are_refused(settings: dict[str, object]) -> None:
-    with pytest.raises(InvalidInputError, match="expected"):
-        HalvingSearch(initial=0.25, **settings)  # type: ignore[arg-type]
+def test_impossible_settings_are_refused(name: str, value: object) -> None:
+    with pytest.raises(InvalidInputError, match=name):
+        HalvingSearch(initial=0.25, **{name: value})  # type: ignore[arg-type]

@@ -78,5 +78,5 @@ def test_processes_share_a_batch_without_overlap() -> None:
 
 
 def test_a_batch_that_cannot_be_shared_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="multiple of 3"):
+    with pytest.raises(InvalidInputError, match="batch=10"):
         ExampleStream(source(), batch=10, augment="none", seed=0, processes=3)

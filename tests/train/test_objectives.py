@@ -1,7 +1,7 @@
 """Losses and gradients against independent computations on models small enough to see through."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
 import pytest
@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from sigmax import Gaussian, Uniform
 from sigmax.errors import InvalidInputError
+from sigmax.named import named_classes
 from sigmax.noise import SmoothingDistribution
-from sigmax.train import Batch, Objective, Outcome, make_objective, objectives
+from sigmax.train import Batch, Objective, Outcome, make_objective
 from sigmax.train.objectives import Network
 from sigmax.train.objectives.smoothadv import SmoothAdv
 
@@ -63,7 +64,7 @@ def cross_entropy_by_hand(logits: NDArray[np.float64], labels: Tensor) -> float:
 
 
 def test_the_package_finds_every_objective() -> None:
-    assert sorted(objectives()) == NAMES
+    assert sorted(named_classes(Objective)) == NAMES  # type: ignore[type-abstract]
 
 
 def test_cohen_is_the_cross_entropy_of_noisy_copies() -> None:
@@ -317,22 +318,24 @@ def test_every_example_has_its_own_sigma(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "options", "says"),
+    ("method", "options", "named"),
     [
-        ("cohem", {}, "cohen, consistency, macer, smoothadv"),
-        ("macer", {"lamda": "3"}, "draws=64, strength=12.0, hinge=8.0, sharpness=16.0"),
-        ("macer", {"draws": "many"}, "expected draws to be a whole number"),
-        ("macer", {"hinge": "far"}, "expected hinge to be a number"),
-        ("cohen", {"draws": "0"}, "draws >= 1"),
-        ("smoothadv", {"attack": "fgsm"}, "pgd or ddn"),
-        ("macer", {"hinge": "nan"}, "hinge >= 0"),
+        ("cohem", {}, "cohem"),
+        ("macer", {"lamda": "3"}, "lamda"),
+        ("macer", {"draws": "many"}, "draws"),
+        ("macer", {"draws": 2.5}, "draws"),
+        ("macer", {"hinge": "far"}, "hinge"),
+        ("cohen", {"draws": "0"}, "draws"),
+        ("smoothadv", {"attack": "fgsm"}, "attack"),
+        ("smoothadv", {"steps": 0}, "steps"),
+        ("macer", {"hinge": "nan"}, "hinge"),
         ("nowhere.at.all:Loss", {}, "nowhere"),
-        ("sigmax.train:Batch", {}, "derived from Objective"),
-        ("sigmax.train:Objective", {}, "derived from Objective"),
+        ("sigmax.train:Batch", {}, "sigmax.train:Batch"),
+        ("sigmax.train:Objective", {}, "sigmax.train:Objective"),
     ],
 )
-def test_what_cannot_be_is_refused(method: str, options: dict[str, str], says: str) -> None:
-    with pytest.raises(InvalidInputError, match=says):
+def test_what_cannot_be_is_refused(method: str, options: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidInputError, match=named):
         make_objective(method, options)
 
 
@@ -359,7 +362,6 @@ def test_options_of_ones_own_are_read_by_their_types() -> None:
     spec = f"{__name__}:Switched"
     for text, value in {"true": True, "False": False}.items():
         assert make_objective(spec, {"is_on": text}) == Switched(is_on=value)
-    with pytest.raises(InvalidInputError, match="expected is_on to be true or false, got is_on=no"):
-        make_objective(spec, {"is_on": "no"})
-    with pytest.raises(InvalidInputError, match=r"expected --option is_on=… for .*Switched, got none"):
-        make_objective(spec)
+    for options in ({"is_on": "no"}, {}):
+        with pytest.raises(InvalidInputError, match="is_on"):
+            make_objective(spec, options)

@@ -1,7 +1,9 @@
+from typing import get_args
+
 import numpy as np
 import pytest
 
-from sigmax.train.schedule import SCHEDULES, Schedule, learning_rate
+from sigmax.train.schedule import Schedule, learning_rate
 
 
 def rates(schedule: Schedule, steps: int = 200, drop_every: int = 50) -> list[float]:
@@ -31,6 +33,6 @@ def test_one_cycle_rises_for_a_quarter_and_then_falls() -> None:
     assert 0 < found[-1] < 0.001
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", get_args(Schedule))
 def test_the_shortest_training_has_a_learning_rate(schedule: Schedule) -> None:
     assert rates(schedule, steps=1, drop_every=1)[0] > 0

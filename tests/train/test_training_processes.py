@@ -1,4 +1,4 @@
-"""Trainings as processes: killed and resumed, and shared by two."""
+"""Trainings as processes: killed and resumed, and shared by two processes."""
 
 import os
 import random
@@ -9,11 +9,12 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from sigmax.train.run import read_checkpoint
 
-# An objective that notes the batch-norm statistics that search and attack see, one line for each process and step.
+# An objective that writes down the batch-norm statistics that search and attack see, one line per process and step.
 LOOKING = """
 from dataclasses import dataclass
 from typing import ClassVar
@@ -32,11 +33,14 @@ class Looking(Objective):
             print(*(buffer.double().sum().item() for buffer in bare.buffers()), file=file)
         return Cohen()(network, batch)
 """
-SETTINGS = "--sigma 0.25 --method smoothadv --option warmup=2 --per-input --augment crop --batch 32"
+TABLE = "--sigma 0.25 --method smoothadv --option warmup=2 --per-input"
+RANGE = "--sigma-range 0.12,0.5 --ema 0.9"
+SOURCES = pytest.mark.parametrize("settings", [TABLE, RANGE], ids=["table", "range"])
 
 
-def command(out: Path, *, epochs: int, module: str = "sigmax") -> list[str]:
-    return ["-m", module, "train", "digits", *SETTINGS.split(), "--epochs", str(epochs), "--out", str(out), "--resume"]
+def command(settings: str, out: Path, *, epochs: int) -> list[str]:
+    more = f"--augment crop --batch 32 --epochs {epochs} --resume"
+    return ["-m", "sigmax", "train", "digits", *settings.split(), *more.split(), "--out", str(out)]
 
 
 def environment() -> dict[str, str]:
@@ -44,14 +48,17 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def test_killed_at_random_batches_and_resumed_is_bit_identical(tmp_path: Path) -> None:
+@SOURCES
+def test_killed_at_random_batches_and_resumed_is_bit_identical(settings: str, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run([sys.executable, *command(whole, epochs=10)], check=True, capture_output=True, env=environment())
+    subprocess.run(
+        [sys.executable, *command(settings, whole, epochs=10)], check=True, capture_output=True, env=environment()
+    )
     moments, kills = random.Random(0), 0
     while kills < 3:
         before = (killed / "checkpoint.pt").stat().st_mtime_ns if (killed / "checkpoint.pt").exists() else 0
         process = subprocess.Popen(
-            [sys.executable, *command(killed, epochs=10)],
+            [sys.executable, *command(settings, killed, epochs=10)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
@@ -69,26 +76,35 @@ def test_killed_at_random_batches_and_resumed_is_bit_identical(tmp_path: Path) -
         process.wait()
         kills += 1
     assert not (killed / "model.safetensors").exists()
-    subprocess.run([sys.executable, *command(killed, epochs=10)], check=True, capture_output=True, env=environment())
+    subprocess.run(
+        [sys.executable, *command(settings, killed, epochs=10)], check=True, capture_output=True, env=environment()
+    )
     one, other = (read_checkpoint(folder / "checkpoint.pt") for folder in (whole, killed))
     assert torch.equal(one["sigma"], other["sigma"])
-    assert all(torch.equal(one["state_dict"][name], other["state_dict"][name]) for name in one["state_dict"])
+    for part in ("state_dict", "weights"):
+        assert all(torch.equal(one[part][name], other[part][name]) for name in one[part])
     assert (whole / "model.safetensors").read_bytes() == (killed / "model.safetensors").read_bytes()
 
 
-def test_two_processes_train_the_same_network_and_the_same_table(tmp_path: Path) -> None:
+@SOURCES
+def test_two_processes_train_the_same_network_with_the_same_sigmas(settings: str, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    subprocess.run([sys.executable, *command(one, epochs=3)], check=True, capture_output=True, env=environment())
+    subprocess.run(
+        [sys.executable, *command(settings, one, epochs=3)], check=True, capture_output=True, env=environment()
+    )
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    shared = subprocess.run([*launch, *command(two, epochs=3)], capture_output=True, text=True, env=environment())
+    shared = subprocess.run(
+        [*launch, *command(settings, two, epochs=3)], capture_output=True, text=True, env=environment()
+    )
     assert shared.returncode == 0, shared.stderr
     assert shared.stdout.count("network: ") == 1, "only the first process speaks"
     a, b = (read_checkpoint(folder / "checkpoint.pt") for folder in (one, two))
     assert a["steps_done"] == b["steps_done"]
     assert a["sigma"].std() > 0
     torch.testing.assert_close(a["sigma"], b["sigma"], rtol=1e-5, atol=1e-6)
-    for name, tensor in a["state_dict"].items():
-        torch.testing.assert_close(tensor, b["state_dict"][name], rtol=1e-3, atol=1e-4)
+    for part in ("state_dict", "weights"):
+        for name, tensor in a[part].items():
+            torch.testing.assert_close(tensor, b[part][name], rtol=1e-3, atol=1e-4)
 
 
 def test_search_and_attack_see_the_same_batch_norm_statistics_in_all_processes(tmp_path: Path) -> None:
@@ -112,7 +128,7 @@ def test_search_and_attack_see_the_same_batch_norm_statistics_in_all_processes(t
 
 def test_a_batch_that_processes_cannot_share_is_an_error_in_one_line(tmp_path: Path) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    odd = [*command(tmp_path, epochs=1), "--batch", "31"]
+    odd = [*command(TABLE, tmp_path, epochs=1), "--batch", "31"]
     refused = subprocess.run([*launch, *odd], capture_output=True, text=True, env=environment())
     assert refused.returncode != 0
-    assert "use a multiple of 2" in refused.stderr
+    assert "batch=31" in refused.stderr

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sigmax import __version__
-from sigmax.cli.certify import certify, predict
+from sigmax.cli.certify import certify, predict, replay
 from sigmax.cli.console import log_console, say
 from sigmax.cli.inspect import demo, memory_check, show
 from sigmax.cli.report import report
@@ -16,7 +16,7 @@ from sigmax.cli.train import train
 from sigmax.errors import SigmaxError
 
 app = typer.Typer(
-    help="Certify classifiers by randomized smoothing with a noise level chosen for each input.",
+    help="Certify classifiers by randomized smoothing with per-input noise levels.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -27,6 +27,7 @@ app.command()(demo)
 app.command()(train)
 app.command()(certify)
 app.command()(predict)
+app.command()(replay)
 app.command()(show)
 app.command()(report)
 app.command()(reproduce)
@@ -52,7 +53,7 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Certify classifiers by randomized smoothing with a noise level chosen for each input."""
+    """Certify classifiers by randomized smoothing with per-input noise levels."""
 
 
 def main() -> None:

@@ -1,10 +1,11 @@
-"""What a person sees: tables on stdout, progress and errors on stderr."""
+"""Terminal output: tables on stdout, progress and errors on stderr."""
 
 import json
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,57 +15,56 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from sigmax.records import Run
+    from sigmax.runs import Run
 
-# Names of runs, classes and folders are printed as they are, brackets too.
+# Without markup: names of runs, classes and folders may contain brackets.
 _plain_console = partial(Console, markup=False, emoji=False)
 out_console = _plain_console()
 log_console = _plain_console(stderr=True)
-_interrupts: list[int] = []  # those of the command that runs
+_interrupts: list[int] = []  # signals received by the running command
 
 
 def say(line: str) -> None:
-    """Print a line as it is, whatever the width."""
+    """Print a line unchanged, however long it is."""
     out_console.print(line, highlight=False, soft_wrap=True)
 
 
 def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | None, as_json: bool) -> None:
-    """Certified accuracy at each radius, ACR and abstentions of each run, side by side.
+    """Print certified accuracy at each radius, ACR and abstentions of each run, side by side.
 
-    Where sigmas sit at the upper bound of their search, the inner ACR is that without them; how many there are is
-    beside it.
+    Where some sigmas are at the upper bound of their search: also how many, and the ACR without these inputs.
     """
-    from sigmax.report.grouping import upper_bound
     from sigmax.report.metrics import common_radii, summarise
     from sigmax.rounding import format_nearest
 
     radii = radii or common_radii([run.table for _, run in runs])
-    rows = [summarise(name, run.table, radii, upper=upper_bound(run)) for name, run in runs]
+    uppers = [run.spec.search.upper if run.spec else None for _, run in runs]
+    rows = [summarise(name, run.table, radii, upper=upper) for (name, run), upper in zip(runs, uppers, strict=True)]
     if as_json:
-        out_console.print_json(json.dumps([row.as_dict() for row in rows]))
+        out_console.print_json(json.dumps([asdict(row) for row in rows]))
         return
     has_bound = any(row.at_bound for row in rows)
     headings = ["run", "inputs", "answers", *(f"{radius:g}" for radius in radii), "ACR", "abstained"]
     view = Table(box=None, title="certified accuracy at each radius", title_justify="left")
     for heading in [*headings, *(["inner ACR", "at bound"] if has_bound else [])]:
         view.add_column(heading, no_wrap=True, justify="left" if heading in ("run", "answers") else "right")
-    for row in rows:
+    for row, upper in zip(rows, uppers, strict=True):
         numbers = [format_nearest(share) for share in (*row.accuracy, row.acr, row.abstained)]
         inside = "-" if row.acr_inside is None else format_nearest(row.acr_inside)
-        inner = ["-", "-"] if row.acr_inside is None and not row.at_bound else [inside, str(row.at_bound)]
-        view.add_row(row.name, str(row.inputs), row.answers, *numbers, *(inner if has_bound else []))
+        inner = [inside, "-" if upper is None else str(row.at_bound)] if has_bound else []
+        view.add_row(row.name, str(row.inputs), row.answers, *numbers, *inner)
     print_whole(view)
 
 
 def print_whole(view: Table) -> None:
-    """Print a table that is wrapped by the terminal where it does not fit, never cut: its numbers are the point."""
+    """Print a table whole: where it is too wide, the terminal wraps it, and no number is cut off."""
     needed = _plain_console(width=1_000).measure(view).maximum
     _plain_console(width=max(out_console.width, needed)).print(view)
 
 
 @contextmanager
 def track(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar with the time left, on stderr; nothing where nobody watches."""
+    """A progress bar with the time left, on stderr if that is a terminal."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     with Progress(
         *columns, TimeRemainingColumn(), console=log_console, transient=True, disable=not log_console.is_terminal
@@ -80,9 +80,9 @@ def track(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def resumable(command: str) -> Iterator[None]:
-    """An interrupt is no error: say how to go on.
+    """On an interrupt, say how to continue instead of showing an error.
 
-    Python loses an interrupt that falls into a destructor or a callback of a library; progress asks again.
+    Python loses an interrupt during a destructor or a library's callback; so `track` checks for it too.
     """
     _interrupts.clear()
     usual = signal.signal(signal.SIGINT, _interrupt) if threading.current_thread() is threading.main_thread() else None
@@ -98,7 +98,7 @@ def resumable(command: str) -> Iterator[None]:
 
 
 def check_interrupt() -> None:
-    """Raise an interrupt that was asked for and got lost."""
+    """Raise an interrupt that was lost."""
     if _interrupts:
         raise KeyboardInterrupt
 

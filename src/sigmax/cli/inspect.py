@@ -11,19 +11,19 @@ from sigmax.cli.options import JsonOption, parse_radii
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the model, the runs and the picture go.")] = Path("sigmax-demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the model, the runs and the picture.")] = Path("sigmax-demo"),
     as_json: JsonOption = False,
 ) -> None:
-    """Train on digits, certify with one sigma and with its own sigma for each input, and compare.
+    """Train on digits, certify with one sigma and with per-input sigma, and compare.
 
     Example: `sigmax demo --out sigmax-demo`
     """
     from sigmax.demo import run_demo
-    from sigmax.records import read_run
+    from sigmax.runs import read_run
 
     with resumable(f"sigmax demo --out {out}"):
         result = run_demo(out, track)
-    names = {"one sigma for all": result.fixed, "own sigma for each": result.per_input}
+    names = {"one sigma for all": result.fixed, "per-input sigma": result.per_input}
     print_runs([(name, read_run(out / table.name)) for name, table in names.items()], radii=None, as_json=as_json)
     if not as_json:
         say(f"picture: {result.picture}")
@@ -41,12 +41,12 @@ def show(
 ) -> None:
     """Show certified accuracy at each radius, ACR and abstentions of certificate tables.
 
-    The inner ACR leaves out the inputs whose sigma is at the upper bound of its search: far above its training
-    sigma a network answers one class for everything, and radii grow without meaning.
+    The inner ACR leaves out inputs whose sigma is at the upper bound of the search. Far above its training sigma, a
+    network answers one class for everything, and radii grow without meaning.
 
     Example: `sigmax show runs/fixed runs/per-input --radii 0,0.25,0.5`
     """
-    from sigmax.report.grouping import read_runs
+    from sigmax.runs import read_runs
 
     wanted = None if radii is None else parse_radii("--radii", radii)
     runs = list(read_runs(tables).values())
@@ -57,7 +57,7 @@ def show(
 
 
 def memory_check(file: Annotated[Path, typer.Argument(help="A memory file.")], as_json: JsonOption = False) -> None:
-    """Prove that no two entries of a memory contradict each other; exit with 1 if some do.
+    """Check that no two entries of a memory contradict each other; exit with 1 if some do.
 
     Example: `sigmax memory check runs/per-input/memory.db`
     """

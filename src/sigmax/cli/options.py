@@ -1,22 +1,18 @@
-"""Options that several commands share, and what they build."""
+"""Groups of options that several commands share, and the requests that they make."""
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sigmax.cli.console import log_console
-from sigmax.errors import InvalidInputError, ModelError
+from sigmax.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from torch import Tensor
-
     from sigmax.models import LoadedModel
-    from sigmax.sigma import SigmaSearch
-    from sigmax.smoothed import SmoothedClassifier
+    from sigmax.models.reference import ModelReference
+    from sigmax.noise import SmoothingDistribution
+    from sigmax.search import SigmaSearch
 
 
 class Norm(StrEnum):
@@ -24,15 +20,6 @@ class Norm(StrEnum):
 
     L2 = "l2"
     L1 = "l1"
-
-
-class Search(StrEnum):
-    """How sigma is chosen for each input."""
-
-    HALVING = "halving"
-    ASCENT = "ascent"
-    ASCENT_PAPER = "ascent-paper"
-    GRID = "grid"
 
 
 class Outputs(StrEnum):
@@ -51,67 +38,6 @@ class Backend(StrEnum):
     OPENVINO_INT8 = "openvino-int8"
 
 
-ModelArgument = Annotated[
-    str,
-    typer.Argument(
-        help="A checkpoint, an ONNX file, a folder with a model.safetensors, zoo:NAME or package.module:factory."
-    ),
-]
-SigmaOption = Annotated[
-    float | None,
-    typer.Option(help="Noise level; where a search starts. By default what the model was trained with."),
-]
-NormOption = Annotated[
-    Norm | None,
-    typer.Option(
-        help="l2: Gaussian noise; l1: uniform noise of half-width sigma. By default that of the training, else l2.",
-        show_default=False,
-    ),
-]
-PerInputOption = Annotated[bool, typer.Option("--per-input", help="Choose sigma for each input.")]
-SearchOption = Annotated[
-    Search | None,
-    typer.Option(
-        help="How sigma is chosen (implies --per-input): halving tries a few sigmas, fits a curve to their answers and "
-        "needs no gradients; ascent follows the gradient of the radius; both keep sigma0 where a pilot finds it "
-        "better; ascent-paper is the paper's Algorithm 1; grid is its baseline.",
-        show_default="halving",
-    ),
-]
-StepsOption = Annotated[
-    int | None,
-    typer.Option(help="K, ascent steps; the grid gets 2 K evaluations, as the paper counts.", show_default="900"),
-]
-SearchSamplesOption = Annotated[
-    int | None, typer.Option(help="Noise draws per ascent step or grid point.", show_default="1")
-]
-StepSizeOption = Annotated[
-    float | None, typer.Option("--search-step-size", help="Of the ascent on sigma.", show_default="0.0001")
-]
-BoundsOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Sigma of each input stays inside, for halving and ascent, such as 0.05,0.8. Far above its training sigma "
-        "a network answers one class for everything, and radii grow without meaning.",
-        show_default="sigma / 4, 2 sigma",
-    ),
-]
-ArchOption = Annotated[
-    str | None, typer.Option(help="Architecture, where the checkpoint does not say it.", show_default=False)
-]
-NormalizeOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Normalisation before the network, where the checkpoint does not say it: none, cifar10, imagenet, "
-        "cifar10-mean, imagenet-mean, imagenet-keras, or MEAN,…/STD,….",
-        show_default=False,
-    ),
-]
-OutputsOption = Annotated[Outputs | None, typer.Option(help="What a model of your own returns.", show_default="logits")]
-ClassesOption = Annotated[
-    int | None,
-    typer.Option(help="Classes of a model of your own that does not say; certify takes those of the data."),
-]
 BatchOption = Annotated[
     int | None,
     typer.Option(
@@ -124,103 +50,151 @@ BackendOption = Annotated[
     Backend,
     typer.Option(
         help="What runs the network: eager; compile (torch.compile, takes half a minute to start); openvino; "
-        "openvino-int8, the network in 8-bit integers, which is fastest on CPUs and what is certified then. "
-        "Answers of one do not mix with those of another in a memory."
+        "openvino-int8, the network in 8-bit integers: fastest on CPUs, and then the 8-bit network is certified. "
+        "A memory never mixes answers of two backends."
     ),
 ]
 DeviceOption = Annotated[str | None, typer.Option(help="Where the model runs; by default an accelerator if any.")]
+NoiseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--noise",
+        "--norm",
+        help="gaussian (l2 balls), uniform (l1 balls) or package.module:Class; by default that of the training.",
+        show_default=False,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 DownloadOption = Annotated[bool, typer.Option("--download", help="Allow fetching CIFAR-10 where it is missing.")]
-SeedOption = Annotated[int, typer.Option(help="Seeds all noise.")]
-AlphaOption = Annotated[float, typer.Option(help="Failure probability of each certificate.")]
-SelectionOption = Annotated[int, typer.Option("--n0", help="Samples that select the class.")]
 
 
-def load(model: str, arch: str | None, normalize: str | None, device: str | None) -> "LoadedModel":
-    """The model that a command names, on its device."""
-    import torch
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """Which model, and how it runs."""
 
-    from sigmax.models import load_model
-    from sigmax.models.backends import place_model
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="A checkpoint, an ONNX file, a folder with a model.safetensors, zoo:NAME or package.module:factory.",
+            show_default=False,
+        ),
+    ] = None
+    arch: Annotated[
+        str | None, typer.Option(help="Architecture, if the checkpoint does not say it.", show_default=False)
+    ] = None
+    normalize: Annotated[
+        str | None,
+        typer.Option(
+            help="Normalisation before the network, if the checkpoint does not say it: none, cifar10, imagenet, "
+            "cifar10-mean, imagenet-mean, imagenet-keras, or MEAN,…/STD,….",
+            show_default=False,
+        ),
+    ] = None
+    outputs: Annotated[Outputs | None, typer.Option(help="What your own model returns.", show_default="logits")] = None
+    classes: Annotated[
+        int | None, typer.Option(help="Classes of a model that does not say; certify takes those of the data.")
+    ] = None
+    batch: BatchOption = None
+    backend: BackendOption = Backend.EAGER
+    device: DeviceOption = None
 
-    loaded = load_model(model, arch=arch, normalize=normalize)
-    if isinstance(loaded.model, torch.nn.Module):
-        place_model(loaded.model, device)
-    elif device:
-        raise InvalidInputError(f"expected no --device for a model that is no torch.nn.Module, got device={device}")
-    return loaded
+    def reference(self) -> "ModelReference":
+        """The model that the options name."""
+        from sigmax.models.reference import ModelReference
 
-
-def make_search(
-    loaded: "LoadedModel",
-    sigma: float | None,
-    per_input: bool,
-    search: Search | None,
-    steps: int | None,
-    samples: int | None,
-    step_size: float | None,
-    bounds: str | None,
-) -> "SigmaSearch":
-    """The search that the options ask for."""
-    from sigmax.sigma import named_search
-
-    initial = sigma if sigma is not None else (loaded.card.sigma if loaded.card else None)
-    if initial is None:
-        raise InvalidInputError("expected --sigma, got none, and the model does not say what it was trained with")
-    name = search.value if search else "halving" if per_input else "fixed"
-    given = {key: value for key, value in {"steps": steps, "samples": samples}.items() if value is not None}
-    if given and name in ("halving", "fixed"):
-        raise InvalidInputError(f"expected --steps and --search-samples with --search ascent or grid, got {name}")
-    return named_search(name, initial=initial, step_size=step_size, bounds=parse_range("--bounds", bounds), **given)
-
-
-def make_smoothed(
-    loaded: "LoadedModel",
-    search: "SigmaSearch",
-    norm: Norm | None,
-    outputs: Outputs | None,
-    batch: int | None,
-    backend: Backend,
-    *,
-    classes: int | None,
-    shape: tuple[int, ...],
-    out: "Path | None" = None,
-) -> "SmoothedClassifier":
-    """The smoothed classifier that the options ask for.
-
-    `classes` is for a model that does not say how many it has; `out` is the run folder, where there is one.
-    """
-    from sigmax.engine import batch_of
-    from sigmax.models import BaseClassifier
-    from sigmax.noise import Gaussian, Uniform
-    from sigmax.probe import fastest_batch
-    from sigmax.smoothed import SmoothedClassifier
-
-    has = loaded.num_classes or classes
-    if has is None:
-        raise InvalidInputError("expected --classes for a model of your own, got none")
-    if classes not in (None, has):
-        raise InvalidInputError(
-            f"expected the {has} classes that the model says, got --classes {classes}; leave it out"
+        if self.model is None:
+            raise InvalidInputError("expected a MODEL, got none; name a checkpoint, a folder, zoo:NAME or a factory")
+        return ModelReference(
+            name=self.model,
+            arch=self.arch,
+            normalize=self.normalize,
+            outputs=None if self.outputs is None else self.outputs.value,
+            classes=self.classes,
+            backend=self.backend.value,
+            device=self.device,
         )
-    if norm is None:
-        norm = Norm.L1 if loaded.card and loaded.card.noise == Uniform.name else Norm.L2
-    kind = loaded.card.outputs if loaded.card else (outputs or Outputs.LOGITS).value
-    if outputs not in (None, kind):
-        raise InvalidInputError(f"expected the {kind} that the model says, got --outputs {outputs}; leave it out")
-    if batch is None:
-        # Of the network as it is: an engine may take half a minute to build for each size.
-        plain = BaseClassifier(loaded.model, num_classes=has, outputs=kind, identity=loaded.identity)
-        batch = batch_of(out, plain, shape) if out else fastest_batch(plain, shape)
-    return SmoothedClassifier(
-        _accelerated(loaded.model, backend, shape, batch),
-        num_classes=has,
-        noise=Uniform() if norm is Norm.L1 else Gaussian(),
-        sigma=search,
-        outputs=kind,
-        batch_size=batch,
-        identity=loaded.identity,
-    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """Which noise, and how its level is chosen."""
+
+    sigma: Annotated[
+        float | None,
+        typer.Option(help="Noise level, and where a search starts. By default what the model was trained with."),
+    ] = None
+    per_input: Annotated[bool, typer.Option("--per-input", help="Choose sigma per input.")] = False
+    search: Annotated[
+        str | None,
+        typer.Option(
+            help="How sigma is chosen (implies --per-input). halving: tries a few sigmas and fits a curve, without "
+            "gradients. ascent: follows the gradient of the radius. ascent-paper: the paper's Algorithm 1. grid: the "
+            "paper's baseline. package.module:Class: your own.",
+            show_default="halving",
+        ),
+    ] = None
+    steps: Annotated[
+        int | None,
+        typer.Option(help="K, ascent steps; the grid gets 2 K evaluations, as the paper counts.", show_default="900"),
+    ] = None
+    search_samples: Annotated[
+        int | None, typer.Option(help="Noise draws per ascent step or grid point.", show_default="1")
+    ] = None
+    search_step_size: Annotated[
+        float | None, typer.Option(help="Step size of the sigma ascent.", show_default="0.0001")
+    ] = None
+    bounds: Annotated[
+        str | None,
+        typer.Option(help="LOW,HIGH: sigma of halving and ascent stays inside.", show_default="sigma / 4, 2 sigma"),
+    ] = None
+    search_option: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE, any other setting of the search; repeatable.")
+    ] = None
+    noise: NoiseOption = None
+
+    def make_search(self, loaded: "LoadedModel") -> "SigmaSearch":
+        """The search that the options ask for."""
+        from sigmax.search import make_search
+
+        initial = self.sigma if self.sigma is not None else (loaded.card.sigma if loaded.card else None)
+        if initial is None:
+            raise InvalidInputError("expected --sigma, got none, and the model does not say what it was trained with")
+        given: dict[str, Any] = {
+            "steps": self.steps,
+            "samples": self.search_samples,
+            "step_size": self.search_step_size,
+            "bounds": parse_range("--bounds", self.bounds),
+            **parse_settings("--search-option", self.search_option),
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        return make_search(self.search or ("halving" if self.per_input else "fixed"), initial=initial, **given)
+
+    def make_noise(self, loaded: "LoadedModel") -> "SmoothingDistribution":
+        """The noise that the options ask for, else that of the model's training."""
+        from sigmax.noise import Gaussian, find_noise
+
+        trained = loaded.card.noise if loaded.card else None
+        return find_noise(self.noise or trained or Gaussian.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingOptions:
+    """How an input is sampled, but for n."""
+
+    n0: Annotated[int, typer.Option("--n0", help="Samples that select the class.")] = 100
+    alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001
+    seed: Annotated[int, typer.Option(help="Seeds all noise.")] = 0
+
+
+def parse_settings(option: str, texts: list[str] | None) -> dict[str, str]:
+    """NAME=VALUE, several times."""
+    said = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidInputError(f"expected {option} NAME=VALUE, got {text!r}")
+        said[name] = value
+    return said
 
 
 def parse_range(option: str, text: str | None) -> tuple[float, float] | None:
@@ -244,30 +218,3 @@ def parse_radii(option: str, text: str) -> list[float]:
         if not 0 <= radius < float("inf"):
             raise InvalidInputError(f"expected {option} to have radii >= 0 and finite, got {radius:g}")
     return list(dict.fromkeys(radii))
-
-
-def _accelerated(
-    model: "Callable[[Tensor], Tensor]", backend: Backend, shape: tuple[int, ...], batch: int
-) -> "Callable[[Tensor], Tensor]":
-    """The model behind the engine that was asked for; as it is, with a message, where that cannot run it.
-
-    But for 8-bit integers: they are another function, and the one that was asked for.
-    """
-    import math
-
-    from torch import nn
-
-    from sigmax.models.backends import accelerate
-    from sigmax.sampling import batch_rows
-
-    if not isinstance(model, nn.Module):
-        if backend is not Backend.EAGER:
-            raise InvalidInputError(f"expected a torch.nn.Module for --backend {backend}, got {type(model).__name__}")
-        return model
-    try:
-        return accelerate(model, backend.value, batch_shape=(batch_rows(math.prod(shape), batch), *shape))
-    except ModelError as error:
-        if backend is Backend.OPENVINO_INT8:
-            raise
-        log_console.print(f"note: {error}; going on without it", style="yellow", soft_wrap=True)
-        return model

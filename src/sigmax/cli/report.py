@@ -14,18 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sigmax.data import ImageSource
-    from sigmax.records import Run
+    from sigmax.runs import Run
 
 
 def report(
     runs: Annotated[
         list[Path], typer.Argument(help="Run folders, folders of runs, or certificate tables, also of others.")
     ],
-    out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report"),
-    title: Annotated[str, typer.Option(help="Of the report.")] = "Certified robustness",
+    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("report"),
+    title: Annotated[str, typer.Option(help="Title of the report.")] = "Certified robustness",
     data: Annotated[
-        str | None,
-        typer.Option(help="The data set, for pictures, spelt as for certify; by default what the runs say."),
+        str | None, typer.Option(help="Data set for pictures, spelt as for certify; by default what the runs say.")
     ] = None,
     radii: Annotated[
         str | None, typer.Option(help="Radii, such as 0,0.25,0.5; by default up to the largest certified.")
@@ -33,8 +32,8 @@ def report(
     baseline: Annotated[
         Path | None,
         typer.Option(
-            help="The run that all others are compared with, input by input; by default per-input runs with the "
-            "fixed-sigma run of the same model, sigma and n."
+            help="The run that all others are compared with, input by input. By default a per-input run is compared "
+            "with the fixed-sigma run of the same model, sigma0 and n."
         ),
     ] = None,
     pictured: Annotated[
@@ -52,16 +51,16 @@ def report(
 
     `sigmax report cohen-0.50.tsv qcrs.tsv --baseline cohen-0.50.tsv`
     """
-    from sigmax.report.grouping import is_per_input, read_runs
     from sigmax.report.report import TEXT, compose_report
+    from sigmax.runs import read_runs
 
     wanted = None if radii is None else parse_radii("--radii", radii)
-    places = [] if baseline is None else list(read_runs([baseline]))
-    if len(places) > 1:
-        raise InvalidInputError(f"expected one run as --baseline, got {len(places)} in {baseline}")
-    read = read_runs([*runs, *places])
-    for place in [place for place, run in read.items() if not len(run.table)]:
-        if len(read) > 1 and place not in places:
+    named = [] if baseline is None else list(read_runs([baseline]))
+    if len(named) > 1:
+        raise InvalidInputError(f"expected one run as --baseline, got {len(named)} in {baseline}")
+    read = read_runs([*runs, *named])
+    for place in [place for place, run in read.items() if not len(run.table) and place not in named]:
+        if len(read) > 1:
             _note(f"{place}: has no certificates yet, left out")
             del read[place]
     made = compose_report(
@@ -69,19 +68,16 @@ def report(
         title=title,
         source=_source(data, list(read.values())),
         radii=wanted,
-        baseline=read[places[0]] if places else None,
+        baseline=read[named[0]] if named else None,
         pictured=_parse_inputs(pictured),
     )
     opened = made.write(out)
     paired = {pair.run.name: pair.baseline.name for pair in made.pairs}
     for run in made.runs:
-        if run.name in paired:
-            continue
-        if places:
-            if run.name != read[places[0]].name:
-                _note(f"{run.name}: has other inputs than --baseline, not compared")
-        elif is_per_input(run):
-            _note(f"{run.name}: no fixed-sigma run of its model, sigma and n to compare with; name one by --baseline")
+        if named and run.name not in (*paired, read[named[0]].name):
+            _note(f"{run.name}: has other inputs than --baseline, not compared")
+        elif not named and run.is_per_input and run.name not in paired:
+            _note(f"{run.name}: no fixed-sigma run of its model, sigma0 and n to compare with; name one by --baseline")
     if as_json:
         written = {
             "report": str(opened),
@@ -108,19 +104,17 @@ def _parse_inputs(text: str | None) -> list[int]:
 def _source(data: str | None, runs: "Sequence[Run]") -> "ImageSource | None":
     """The data set that was asked for, else the one that the runs name, if it is there and is still the same."""
     from sigmax.data import load_source
-    from sigmax.report.grouping import fits
+    from sigmax.report.entries import entries
 
     if data is not None:
         return load_source(data)
-    named = next((said for run in runs if (said := run.note("data"))), None)
-    if named is None:
-        return None
+    reference = next((run.spec.data for run in runs if run.spec), None)
     try:
-        source = load_source(named)
+        source = reference and reference.load()
     except DataError as error:
         _note(f"no pictures: {error}")
         return None
-    return source if any(fits(source, run) for run in runs) else None
+    return source if source and any(run.fits(source) for run in entries(runs)) else None
 
 
 def _note(line: str) -> None:

@@ -3,7 +3,8 @@
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,14 +17,16 @@ from sigmax.errors import InvalidInputError
 from sigmax.rounding import format_duration
 
 if TYPE_CHECKING:
-    from sigmax.reproduce import Reproduction, Step
+    from sigmax.engine import Tracker
+    from sigmax.paper.plan import Step
+    from sigmax.paper.run import Reproduction
 
 UNFINISHED = 3  # the exit code when --max-hours ended the work
 
 
 def reproduce(
     experiment: Annotated[
-        str, typer.Argument(help="A preset, or a TOML file of your own; `list` shows the presets, `show:PRESET` one.")
+        str, typer.Argument(help="A preset, or your own TOML file; `list` shows the presets, `show:PRESET` one.")
     ],
     out: Annotated[Path | None, typer.Option(help="The folder of the experiment.", show_default="runs/…")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Only show what is done, what is left and its cost.")] = False,
@@ -38,7 +41,7 @@ def reproduce(
         str | None, typer.Option(help="The data set from another place, such as cifar10:DIR.", show_default=False)
     ] = None,
     train_data: Annotated[
-        str | None, typer.Option(help="As above, for the images to train on.", show_default=False)
+        str | None, typer.Option(help="The training images from another place.", show_default=False)
     ] = None,
     download: DownloadOption = False,
     device: DeviceOption = None,
@@ -48,7 +51,7 @@ def reproduce(
 ) -> None:
     """Train what is missing, certify what is missing, and report, with the paper's numbers beside ours.
 
-    Stopped or killed anywhere, the same command goes on and ends with the same report.
+    Stopped or killed at any time, the same command continues and ends with the same report.
 
     Examples:
     `sigmax reproduce digits --out runs/digits`
@@ -57,28 +60,30 @@ def reproduce(
 
     `sigmax reproduce paper-cifar10 --plan`
     """
-    from sigmax.reproduce import Machine, Reproduction, load_experiment, make_plan, presets
-    from sigmax.reproduce.plan import find_sources
-    from sigmax.reproduce.run import check_folder
+    from sigmax.paper.presets import presets, read_file
 
     if experiment == "list":
         for name, says in presets().items():
             say(f"{name:20} {says}")
         raise typer.Exit
     if experiment.startswith("show:"):
-        say(load_experiment(experiment.removeprefix("show:")).text.rstrip())
+        say(read_file(experiment.removeprefix("show:"))[1].rstrip())
         raise typer.Exit
+    from sigmax.paper.experiment import load_experiment
+    from sigmax.paper.machine import Machine
+    from sigmax.paper.plan import load_sources, make_plan
+    from sigmax.paper.run import Reproduction, check_folder
+
     if max_hours is not None and not max_hours >= 0:
         raise InvalidInputError(f"expected --max-hours >= 0, got max_hours={max_hours}")
     deadline = time.monotonic() + 3600 * max_hours if max_hours is not None else math.inf
     asked = load_experiment(experiment, data=data, train_data=train_data)
     machine = Machine(device=device, backend=backend.value, batch=batch)
-    if out is None:
-        out = Path("runs") / asked.name
+    out = out or Path("runs") / asked.name
     if plan:
-        sources = find_sources(asked)
+        sources = load_sources(asked, is_needed=False)
         check_folder(asked, out, sources)
-        _show_plan(make_plan(asked, out, machine=machine, only=only, sources=sources), as_json)
+        _show_plan(make_plan(asked, out, machine=machine, sources=sources, only=only), as_json)
         return
     again = f"the same command with --out {out}"
     with resumable(again), Reproduction(asked, out, machine=machine, download=download) as work:
@@ -100,10 +105,29 @@ def reproduce(
         raise typer.Exit(UNFINISHED)
 
 
+class TimeIsUpError(Exception):
+    """The time of --max-hours is over; what was done is kept."""
+
+
+def until(deadline: float, tracker: "Tracker") -> "Tracker":
+    """The same tracker, which stops the work with `TimeIsUpError` once `time.monotonic()` passes the deadline."""
+
+    @contextmanager
+    def limited(what: str, total: int) -> Iterator[Callable[[int], None]]:
+        with tracker(what, total) as advance:
+
+            def checked(done: int) -> None:
+                advance(done)
+                if time.monotonic() >= deadline:
+                    raise TimeIsUpError
+
+            yield checked
+
+    return limited
+
+
 def _work(work: "Reproduction", steps: Sequence["Step"], deadline: float) -> bool:
     """Do the steps until they or the time are over; whether all are done."""
-    from sigmax.reproduce.run import TimeIsUpError, until
-
     for number, step in enumerate(steps, start=1):
         if step.is_done:
             continue
@@ -117,23 +141,13 @@ def _work(work: "Reproduction", steps: Sequence["Step"], deadline: float) -> boo
         try:
             work.work(step, until(deadline, track))
         except TimeIsUpError:
-            return step is steps[-1] and work.plan(step.name)[-1].is_done  # it may have been over with its last input
+            return step is steps[-1] and work.plan(step.name)[-1].is_done  # its last input may have been done
     return True
 
 
 def _plain(steps: Sequence["Step"]) -> list[dict[str, object]]:
-    return [
-        {
-            "kind": step.kind,
-            "name": step.name,
-            "state": step.state,
-            "done": step.done,
-            "total": step.total,
-            "passes": step.passes,
-            "seconds": round(step.seconds, 1),
-        }
-        for step in steps
-    ]
+    shown = ("kind", "name", "state", "done", "total", "passes")
+    return [{name: getattr(step, name) for name in shown} | {"seconds": round(step.seconds, 1)} for step in steps]
 
 
 def _show_plan(steps: Sequence["Step"], as_json: bool) -> None:

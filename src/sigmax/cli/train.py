@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,8 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sigmax.cli.console import check_interrupt, log_console, out_console, resumable, say
-from sigmax.cli.options import DownloadOption, JsonOption, Norm, parse_range
+from sigmax.cli.groups import grouped
+from sigmax.cli.options import DownloadOption, JsonOption, parse_range, parse_settings
 from sigmax.errors import InvalidInputError
 from sigmax.rounding import format_duration, format_nearest
 
@@ -22,33 +23,76 @@ if TYPE_CHECKING:
 
     from sigmax.train import Recipe, StepReport
 
-# Steps over which the progress line averages: one batch alone tells little.
+# Steps over which the progress line averages: one batch alone says little.
 _WINDOW = 50
 
 
 def _list_presets(preset: str | None) -> str | None:
-    """Show the presets where that is what is asked: it needs no data."""
+    """Show the presets if that is asked; it needs no data."""
     if preset != "list":
         return preset
-    from sigmax.train.presets import PRESETS
+    from sigmax.train.presets import presets
 
-    for name, entry in PRESETS.items():
+    for name, entry in presets().items():
         sigmas = f" ({', '.join(f'{sigma:g}' for sigma in entry.sigmas)})" if entry.sigmas else ""
         say(f"{name:30} {entry.says}{sigmas}")
     raise typer.Exit
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeOptions:
+    """Settings of a recipe, as `sigmax.train.presets.make_recipe` takes them; None: not said."""
+
+    sigma: Annotated[
+        float | None,
+        typer.Option(help="Noise level; by default that of --from. With --per-input, where each example starts."),
+    ] = None
+    sigma_range: Annotated[
+        str | None,
+        typer.Option(help="LOW,HIGH: each visit to an example draws sigma from there. With --per-input, its bounds."),
+    ] = None
+    per_input: Annotated[
+        bool | None, typer.Option("--per-input/--one-sigma", help="Per-example sigma (Algorithm 2, DS^2).")
+    ] = None
+    warmup: Annotated[int | None, typer.Option(help="Epochs with one sigma before --per-input begins.")] = None
+    search_steps: Annotated[int | None, typer.Option(help="K, ascent steps on sigma per visit.")] = None
+    search_samples: Annotated[int | None, typer.Option(help="Noise draws per ascent step.")] = None
+    step_size: Annotated[float | None, typer.Option("--search-step-size", help="Step size of the sigma ascent.")] = None
+    noise: Annotated[
+        str | None,
+        typer.Option("--noise", "--norm", help="gaussian (or l2), uniform (or l1), or package.module:Class."),
+    ] = None
+    arch: Annotated[str | None, typer.Option(help="The network, such as resnet18 or resnet18-aware.")] = None
+    normalize: Annotated[str | None, typer.Option(help="Normalisation before the network.")] = None
+    epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None
+    batch: Annotated[int | None, typer.Option(help="Examples per step, over all processes.")] = None
+    lr: Annotated[float | None, typer.Option(help="The highest learning rate.")] = None
+    schedule: Annotated[str | None, typer.Option(help="one-cycle, cosine or step.")] = None
+    drop_every: Annotated[int | None, typer.Option(help="Epochs between the drops of schedule step.")] = None
+    optimizer: Annotated[str | None, typer.Option(help="sgd or muon.")] = None
+    weight_decay: Annotated[float | None, typer.Option(help="Weight decay.")] = None
+    clip: Annotated[float | None, typer.Option(help="The largest norm of the gradient.")] = None
+    ema: Annotated[
+        float | None,
+        typer.Option(help="Decay per step of the moving average of the weights, such as 0.999; 0: no average."),
+    ] = None
+    augment: Annotated[str | None, typer.Option(help="none, crop, crop-flip or crop-flip-cutout.")] = None
+    seed: Annotated[int | None, typer.Option(help="Decides weights, order and noise.")] = None
+    precision: Annotated[str | None, typer.Option(help="32-true, 16-mixed or bf16-mixed.")] = None
+
+    def given(self) -> dict[str, Any]:
+        """The settings that were said."""
+        said = {field.name: getattr(self, field.name) for field in fields(self)}
+        said["sigma_range"] = parse_range("--sigma-range", self.sigma_range)
+        return {name: value for name, value in said.items() if value is not None}
+
+
+@grouped
 def train(
     data: Annotated[
         str, typer.Argument(help="digits, mnist[:DIR], fashion-mnist[:DIR], cifar10[:DIR], imagenet:DIR, folder:DIR, …")
     ],
-    sigma: Annotated[
-        float | None,
-        typer.Option(help="Noise level; by default that of --from. With --per-input, where each example starts."),
-    ] = None,
-    sigma_range: Annotated[
-        str | None, typer.Option(help="LOW,HIGH: each visit to an example draws its level from there.")
-    ] = None,
+    settings: RecipeOptions,
     method: Annotated[
         str | None, typer.Option(help="cohen, smoothadv, macer, consistency, or package.module:Class.")
     ] = None,
@@ -60,27 +104,7 @@ def train(
         str | None,
         typer.Option(help="Settings by name; `--preset list` shows them.", callback=_list_presets, is_eager=True),
     ] = None,
-    per_input: Annotated[
-        bool | None,
-        typer.Option("--per-input/--one-sigma", help="Each example keeps its own sigma (Algorithm 2, DS^2)."),
-    ] = None,
-    warmup: Annotated[int | None, typer.Option(help="Epochs with one sigma before --per-input begins.")] = None,
-    search_steps: Annotated[int | None, typer.Option(help="K, ascent steps on sigma per visit.")] = None,
-    search_samples: Annotated[int | None, typer.Option(help="Noise draws per ascent step.")] = None,
-    step_size: Annotated[float | None, typer.Option("--search-step-size", help="Of the ascent on sigma.")] = None,
     start: Annotated[str | None, typer.Option("--from", help="A trained network to fine-tune.")] = None,
-    arch: Annotated[str | None, typer.Option(help="The network, such as resnet18.")] = None,
-    normalize: Annotated[str | None, typer.Option(help="Normalisation before the network.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Examples per step, over all processes.")] = None,
-    lr: Annotated[float | None, typer.Option(help="The highest learning rate.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="one-cycle, cosine or step.")] = None,
-    drop_every: Annotated[int | None, typer.Option(help="Epochs between the drops of schedule step.")] = None,
-    optimizer: Annotated[str | None, typer.Option(help="sgd or muon.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Of the weights.")] = None,
-    clip: Annotated[float | None, typer.Option(help="Cut the norm of the gradient to this.")] = None,
-    augment: Annotated[str | None, typer.Option(help="none, crop, crop-flip or crop-flip-cutout.")] = None,
-    norm: Annotated[Norm | None, typer.Option(help="l2: Gaussian noise; l1: uniform noise.")] = None,
     split: Annotated[
         str,
         typer.Option(help="train: all training images; fit: all but every tenth, which are kept for choices."),
@@ -89,17 +113,15 @@ def train(
         Path | None,
         typer.Option(help="Where the network, the checkpoints and the curves go.", show_default="runs/…"),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Decides weights, order and noise.")] = None,
-    precision: Annotated[str | None, typer.Option(help="32-true, 16-mixed or bf16-mixed.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted training.")] = False,
     device: Annotated[str, typer.Option(help="Kind of device; by default an accelerator if any.")] = "auto",
     devices: Annotated[
-        int | None, typer.Option(help="Devices of this machine; torchrun says it for itself.", show_default="all")
+        int | None, typer.Option(help="Devices of this machine; torchrun sets it by itself.", show_default="all")
     ] = None,
     download: DownloadOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a network that certifies well, with one sigma or with its own sigma for each example.
+    """Train a network that certifies well, with one sigma, per-example sigma or a range of sigma.
 
     Examples:
     `sigmax train digits --sigma 0.25 --out runs/digits`
@@ -108,106 +130,79 @@ def train(
 
     `sigmax train cifar10 --method smoothadv --per-input --from runs/cohen --epochs 5 -o warmup=0 --out runs/ds2`
 
+    `sigmax train cifar10 --arch patch-resnet10-aware --sigma-range 0.06,1.0 --out runs/aware`
+
     `torchrun --nproc-per-node 8 -m sigmax train imagenet:DIR --preset paper-imagenet-cohen …`
     """
     from sigmax.data import check_spelling, has_splits, load_source
     from sigmax.train import train as run
-    from sigmax.train.run import method_name
 
-    levels = parse_range("--sigma-range", sigma_range)
-    given = {
-        "arch": arch,
-        "sigma": sigma if levels is None or sigma is not None else (levels[0] * levels[1]) ** 0.5,
-        "sigma_range": levels,
-        "norm": norm.value if norm else None,
-        "normalize": normalize,
-        "epochs": epochs,
-        "batch": batch,
-        "lr": lr,
-        "schedule": schedule,
-        "drop_every": drop_every,
-        "optimizer": optimizer,
-        "weight_decay": weight_decay,
-        "clip": clip,
-        "augment": augment,
-        "per_input": per_input,
-        "warmup": warmup,
-        "search_steps": search_steps,
-        "search_samples": search_samples,
-        "step_size": step_size,
-        "seed": seed,
-        "precision": precision,
-    }
-    settings = {name: value for name, value in given.items() if value is not None}
-    check_spelling(data)  # a recipe without its data set would miss other things first
-    recipe, network = make_recipe(data, settings, method, option or [], preset, start)
+    check_spelling(data)  # first: without its data set, a recipe would seem to lack other things
+    recipe, network = make_recipe(
+        data, settings.given(), method=method, options=parse_settings("--option", option), preset=preset, start=start
+    )
+    sigma = " to ".join(f"{level:g}" for level in recipe.sigma_source.limits or (recipe.sigma,))
     if out is None:
-        out = Path("runs") / f"{data.partition(':')[0]}-{method_name(recipe)}-{recipe.sigma:g}"
+        name = f"{recipe.method.rpartition(':')[2]}-{sigma.replace(' to ', '-')}"
+        out = Path("runs") / f"{data.partition(':')[0]}-{name}"
     if split not in ("train", "fit"):
-        raise InvalidInputError(f"expected --split train or fit, got {split!r}")
+        raise InvalidInputError(f"expected --split train or fit, got split={split!r}")
     source = load_source(data, split="fit" if split == "fit" else "train", download=download)
+    # A folder of one's own has no images that the training does not see.
+    held_out = load_source(data, split="tune" if split == "fit" else "test") if has_splits(data) else None
     fabric = _fabric(recipe, device, devices)
     with resumable(f"the same command with --out {out} --resume"), _progress(recipe, fabric.is_global_zero) as show:
         summary = run(
-            recipe,
-            source,
-            out,
-            held_out=_held_out(data, split),
-            fabric=fabric,
-            network=network,
-            resume=resume,
-            on_step=show,
+            recipe, source, out, held_out=held_out, fabric=fabric, network=network, resume=resume, on_step=show
         )
     if not fabric.is_global_zero:
         return
     if as_json:
         out_console.print_json(json.dumps(asdict(summary)))
         return
-    say(f"{summary.method}, sigma {summary.sigma:g}: {summary.epochs} epochs in {format_duration(summary.seconds)}")
-    if summary.noisy_accuracy is not None:
-        say(f"held-out accuracy under one draw of noise: {format_nearest(summary.noisy_accuracy)}")
+    say(f"{summary.method}, sigma {sigma}: {summary.epochs} epochs in {format_duration(summary.seconds)}")
+    if summary.noisy_accuracy:
+        shares = [f"{format_nearest(share)} at sigma {level:g}" for level, share in summary.noisy_accuracy.items()]
+        say(f"held-out accuracy under one draw of noise: {', '.join(shares)}")
     say(f"network: {out / 'model.safetensors'}")
     say(f"curves:  tensorboard --logdir {out}")
     test = data if has_splits(data) else f"{data.partition(':')[0]}:HELD-OUT"
-    say(f"next:    sigmax certify {out} --data {test} {'--per-input ' if recipe.per_input else ''}--n 10000 --max 100")
+    per_input = "--per-input " if recipe.sigma_source.is_per_input else ""
+    say(f"next:    sigmax certify {out} --data {test} {per_input}--n 10000 --max 100")
 
 
 def make_recipe(
-    data: str, given: dict[str, Any], method: str | None, options: list[str], preset: str | None, start: str | None
+    data: str,
+    given: dict[str, Any],
+    *,
+    method: str | None = None,
+    options: dict[str, str] | None = None,
+    preset: str | None = None,
+    start: str | None = None,
 ) -> tuple["Recipe", Any]:
     """The recipe that the options ask for, and the network to start from."""
     from sigmax.models import load_model
-    from sigmax.train.presets import PRESETS, decided_by
-    from sigmax.train.presets import make_recipe as make
+    from sigmax.train import presets
+    from sigmax.train.training import plain_form
 
     network = inherited = None
     if start is not None:
-        loaded = load_model(start, arch=given.get("arch"), normalize=given.get("normalize"))
+        # A noise-aware network may start as its plain form: then --arch does not say what the file holds.
+        arch = given.get("arch")
+        arch = arch if arch and plain_form(arch) == arch else None
+        loaded = load_model(start, arch=arch, normalize=given.get("normalize"))
         if loaded.card is None:
             raise InvalidInputError(f"expected a checkpoint to start from, got {start}, which is none")
-        network, inherited = loaded.model, decided_by(loaded.card)
-    said = {}
-    for option in options:
-        name, equals, value = option.partition("=")
-        if not equals:
-            raise InvalidInputError(f"expected --option NAME=VALUE, got {option!r}")
-        said[name] = value
-    recipe = make(data, given, method=method, options=said, preset=preset, inherited=inherited)
-    usual = PRESETS[preset].sigmas if preset else ()
+        network, inherited = loaded.model, presets.decided_by(loaded.card)
+    recipe = presets.make_recipe(data, given, method=method, options=options, preset=preset, inherited=inherited)
+    usual = presets.presets()[preset].sigmas if preset else ()
     if usual and recipe.sigma not in usual:
         log_console.print(f"note: the paper has sigma in {usual}, not {recipe.sigma:g}", style="yellow")
     return recipe, network
 
 
-def _held_out(data: str, split: str) -> Any:
-    """Images that the training does not see; a folder of the user's own has none."""
-    from sigmax.data import has_splits, load_source
-
-    return load_source(data, split="tune" if split == "fit" else "test") if has_splits(data) else None
-
-
 def _fabric(recipe: "Recipe", device: str, devices: int | None) -> "Fabric":
-    """Where the training runs: as torchrun says where it started us, else on the devices of this machine."""
+    """Where the training runs: as torchrun says if it started this process, else on the devices of this machine."""
     import os
 
     from lightning_fabric import Fabric
@@ -232,7 +227,7 @@ def _fabric(recipe: "Recipe", device: str, devices: int | None) -> "Fabric":
 
 @contextmanager
 def _progress(recipe: "Recipe", is_first: bool) -> Iterator[Callable[["StepReport"], None] | None]:
-    """A live line for people; for a log file, a line an epoch; nothing from processes that help the first."""
+    """A live line on a terminal, a line per epoch in a log file; only the first process prints."""
     if not is_first:
         yield None
         return

@@ -1,4 +1,4 @@
-"""Data sets by name: where images, labels and class names come from."""
+"""Data sets by name."""
 
 import os
 from pathlib import Path
@@ -6,6 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from sigmax.data.arrays import arrays
+from sigmax.data.idx import idx_source
 from sigmax.data.source import ArraySource, ImageSource, SubsetSource
 from sigmax.errors import DataError, did_you_mean
 from sigmax.files import cache_folder
@@ -13,21 +15,20 @@ from sigmax.files import cache_folder
 __all__ = ["ArraySource", "ImageSource", "Split", "check_spelling", "data_folder", "has_splits", "load_source"]
 
 Split = Literal["train", "test", "fit", "tune"]
-TUNE_EVERY = 10  # every so-many-th training image is for choosing settings ("tune"), the others to learn from ("fit")
+TUNE_EVERY = 10  # every tenth training image is in "tune", for choosing settings; the others are in "fit"
 SPELLINGS = "digits, mnist[:DIR], fashion-mnist[:DIR], cifar10[:DIR], imagenet:DIR, folder:DIR, arrays:FILE.npz"
-_ALONE = ("digits", "mnist", "fashion-mnist", "cifar10")  # names that need no place; they have two splits
-_PLACED = ("mnist", "fashion-mnist", "cifar10", "imagenet", "folder", "arrays")  # names that take one
+_ALONE = ("digits", "mnist", "fashion-mnist", "cifar10")  # need no path; these sets have splits
+_PLACED = ("mnist", "fashion-mnist", "cifar10", "imagenet", "folder", "arrays")  # take a path
 
 
 def data_folder() -> Path:
-    """Where named data sets are looked for: $SIGMAX_DATA, else the cache folder."""
-    if os.environ.get("SIGMAX_DATA"):
-        return Path(os.environ["SIGMAX_DATA"]).expanduser()
-    return cache_folder()
+    """The folder of named data sets: $SIGMAX_DATA, else the cache folder."""
+    folder = os.environ.get("SIGMAX_DATA")
+    return Path(folder).expanduser() if folder else cache_folder()
 
 
 def check_spelling(spec: str) -> None:
-    """Refuse what names no data set; whether it is here, only reading it can tell."""
+    """Refuse a text that names no data set, without reading any data."""
     name, _, place = spec.partition(":")
     if name not in (_PLACED if place else _ALONE):
         known = dict.fromkeys((*_ALONE, *_PLACED))
@@ -36,15 +37,18 @@ def check_spelling(spec: str) -> None:
 
 
 def has_splits(spec: str) -> bool:
-    """Whether the data set has a part to train on and one to test with; others are taken whole."""
+    """Whether the data set has separate training and test images; others are used whole."""
     return spec.partition(":")[0] in _ALONE
 
 
 def load_source(spec: str, *, split: Split = "test", download: bool = False) -> ImageSource:
-    """The data set that `spec` names; see `SPELLINGS` for what there is.
+    """Read a data set.
 
-    `split` says which part of a set that has several; see `has_splits`. "fit" and "tune" are parts of "train":
-    settings are chosen on images that no weight has seen, and that no test will see.
+    Args:
+        spec: A name and a path; see `SPELLINGS`.
+        split: The part of a data set that has several; see `has_splits`. "fit" and "tune" are parts of "train": a
+            network learns from "fit", and settings are chosen on "tune", so that neither uses a test image.
+        download: Whether it may be downloaded.
     """
     check_spelling(spec)
     if split in ("fit", "tune"):
@@ -52,27 +56,19 @@ def load_source(spec: str, *, split: Split = "test", download: bool = False) -> 
         is_tune = np.arange(len(whole)) % TUNE_EVERY == 0
         return SubsetSource(whole, np.flatnonzero(is_tune if split == "tune" else ~is_tune))
     name, _, place = spec.partition(":")
-    path = Path(place).expanduser()  # no shell expands the ~ of `folder:~/images`
+    path = Path(place).expanduser()  # the shell leaves the ~ of `folder:~/images`
     if name == "digits":
         from sigmax.data.digits import digits
 
         return digits(split)
     if name in ("mnist", "fashion-mnist"):
-        from sigmax.data.idx import idx_source
-
         return idx_source(name, path if place else data_folder() / name, split)
     if name == "cifar10":
         from sigmax.data.cifar10 import cifar10
 
         return cifar10(path if place else data_folder(), split, download=download)
-    if name == "imagenet":
-        from sigmax.data.folder import FolderSource
+    if name in ("imagenet", "folder"):
+        from sigmax.data.folder import FolderSource, read_image, read_imagenet
 
-        return FolderSource(spec, path, resize=256, crop=224, channels=3)
-    if name == "folder":
-        from sigmax.data.folder import FolderSource
-
-        return FolderSource(spec, path)
-    from sigmax.data.arrays import arrays
-
+        return FolderSource(spec, path, read_imagenet if name == "imagenet" else read_image)
     return arrays(path)

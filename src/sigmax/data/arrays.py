@@ -1,4 +1,4 @@
-"""The user's own arrays: FILE.npz with `images` (or `x`) and `labels` (or `y`)."""
+"""Arrays of the user's own: FILE.npz with `images` (or `x`) and `labels` (or `y`)."""
 
 import zipfile
 import zlib
@@ -9,13 +9,13 @@ import numpy as np
 from sigmax.data.source import ArraySource
 from sigmax.errors import DataError
 
-_MOST_CLASSES = 2**20  # more are no labels of classes
+_MOST_CLASSES = 2**20  # larger numbers are hardly class labels
 
 
 def arrays(path: Path) -> ArraySource:
-    """8-bit images are divided by 255; floating-point ones are taken as they are.
+    """Read a file. 8-bit images are divided by 255; floating-point ones stay as they are.
 
-    Optional `class_names` names the classes; by default they are the numbers up to the largest label.
+    An optional array `class_names` names the classes; by default the names are 0, 1, … up to the largest label.
     """
     try:
         with path.open("rb") as raw, np.lib.npyio.NpzFile(raw, allow_pickle=False) as file:
@@ -40,7 +40,7 @@ def arrays(path: Path) -> ArraySource:
         return ArraySource(str(path), images, labels, [str(n) for n in names], levels=255)
     if not np.issubdtype(images.dtype, np.floating):
         raise DataError(f"{path}: expected uint8 or floating-point images, got {images.dtype}")
-    with np.errstate(over="ignore"):  # what is too large for 32 bits is infinite, and is refused
+    with np.errstate(over="ignore"):  # too large for 32 bits becomes infinite, and is refused below
         images = images.astype(np.float32)
     is_finite = np.isfinite(images).reshape(len(images), -1).all(axis=1)
     if not is_finite.all():

@@ -1,4 +1,4 @@
-"""CIFAR-10 in its two official layouts, binary and python."""
+"""CIFAR-10 in its two official layouts, binary and Python."""
 
 import io
 import pickle
@@ -24,23 +24,22 @@ _BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_ba
 
 
 def cifar10(root: Path, split: str, *, download: bool) -> ArraySource:
-    """Read either layout from `root` or from the official folder inside it; fetch it when allowed."""
-    folder = _find(root)
-    if folder is None and download:
+    """Read either layout from `root` or from the official folder inside it; download it if allowed."""
+    if _find(root) is None and download:
         _fetch(root)
-        folder = _find(root)
+    folder = _find(root)
     if folder is None:
         raise DataError(
             f"cifar10: expected {_BINARY} or {_PYTHON} in {root}, got neither; "
             "unpack the official archive there, use cifar10:DIR, "
             "or let sigmax certify, train or reproduce fetch it with --download"
         )
-    binary = (folder / "test_batch.bin").is_file()
-    parts = [
-        _read_binary(folder / f"{batch}.bin") if binary else _read_python(folder / batch) for batch in _BATCHES[split]
-    ]
-    pixels = np.concatenate([part[0] for part in parts])
-    labels = np.concatenate([part[1] for part in parts])
+    read, suffix = (_read_binary, ".bin") if (folder / "test_batch.bin").is_file() else (_read_python, "")
+    try:
+        parts = [read(folder / (name + suffix)) for name in _BATCHES[split]]
+    except OSError as error:
+        raise DataError(f"{error.filename}: expected a readable file, got: {error}") from error
+    pixels, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
     return ArraySource("cifar10", pixels, labels, CLASSES, levels=255)
 
 
@@ -59,7 +58,7 @@ def _fetch(root: Path) -> None:
         raise DataError(f"cifar10: expected to download {ARCHIVE_URL}, got: {error}; use cifar10:DIR") from error
     try:
         with tarfile.open(archive) as tar:
-            # The test batch comes last, because a folder that has it counts as whole.
+            # The test batch comes last, because a folder with it counts as complete.
             for file in [f"{_BINARY}/{batch}.bin" for batch in (*_BATCHES["train"], *_BATCHES["test"])]:
                 content = tar.extractfile(file)
                 if content is not None:
@@ -69,41 +68,27 @@ def _fetch(root: Path) -> None:
 
 
 def _read_binary(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    rows = np.frombuffer(_bytes(path), dtype=np.uint8)
+    rows = np.fromfile(path, dtype=np.uint8)
     if rows.size == 0 or rows.size % 3073:
-        raise DataError(f"{path}: expected whole rows of 3073 bytes, got {rows.size} bytes; it is cut off")
+        raise DataError(f"{path}: expected rows of 3073 bytes, got {rows.size} bytes; the file is cut off")
     rows = rows.reshape(-1, 3073)
     return rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0].astype(np.int64)
 
 
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: expected a readable file, got: {error}") from error
-
-
 class _ArrayUnpickler(pickle.Unpickler):
-    """Unpickles NumPy arrays and plain containers: the python layout needs no more, and code needs more."""
+    """Unpickles only NumPy arrays and plain containers, so that a file cannot run code."""
 
-    _ALLOWED = frozenset(
-        {
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-            ("numpy.core.multiarray", "_reconstruct"),
-            ("numpy._core.multiarray", "_reconstruct"),
-            ("_codecs", "encode"),
-        }
-    )
+    _ALLOWED = frozenset({"numpy.ndarray", "numpy.dtype", "numpy._core.multiarray._reconstruct", "_codecs.encode"})
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self._ALLOWED:
+        module = module.replace("numpy.core", "numpy._core")  # its name in old files
+        if f"{module}.{name}" not in self._ALLOWED:
             raise pickle.UnpicklingError(f"refused to load {module}.{name}")
-        return super().find_class(module.replace("numpy.core", "numpy._core"), name)
+        return super().find_class(module, name)
 
 
 def _read_python(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    raw = _bytes(path)
+    raw = path.read_bytes()
     try:
         batch = _ArrayUnpickler(io.BytesIO(raw), encoding="bytes").load()
         pixels = np.asarray(batch[b"data"]).astype(np.uint8, casting="safe").reshape(-1, 3, 32, 32)

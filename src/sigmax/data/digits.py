@@ -1,10 +1,10 @@
-"""The 1,797 handwritten digits of 8 x 8 pixels that come inside scikit-learn: no download at all."""
+"""The 1,797 handwritten digits of 8 x 8 pixels in scikit-learn, which need no download."""
 
 from sklearn.datasets import load_digits
 
 from sigmax.data.source import ArraySource
 
-_HELD_OUT = 500  # the last ones, by writers of whom few are in the rest
+_HELD_OUT = 500  # the last ones: few of their writers wrote any of the others
 
 
 def digits(split: str) -> ArraySource:

@@ -1,6 +1,6 @@
-"""Folders of images, one folder a class: ImageNet and anything laid out like it."""
+"""Folders of images, one folder per class: ImageNet and anything laid out like it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -19,22 +19,13 @@ _SUFFIXES = {".jpeg", ".jpg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", "
 class FolderSource(ImageSource):
     """Images decoded on demand from ROOT/<class>/<image>.
 
-    Class folders that are all named by numbers give those numbers as labels; other names are numbered
-    in alphabetical order. `resize`, `crop` and `channels` are those of `read_image`; without them, all
-    images must have the size and the channels of the first.
+    If all class folders are named by numbers, these are the labels. Other names are numbered in alphabetical order.
+    `read` decodes an image; all must come out in the shape of the first.
     """
 
     levels = 255
 
-    def __init__(
-        self,
-        name: str,
-        root: Path,
-        *,
-        resize: int | None = None,
-        crop: int | None = None,
-        channels: int | None = None,
-    ) -> None:
+    def __init__(self, name: str, root: Path, read: Callable[[Path], Images]) -> None:
         if not root.is_dir():
             raise DataError(f"{name}: expected a folder of class folders, got {root}; check the path")
         folders = [path for path in _visible(root) if path.is_dir()]
@@ -51,34 +42,29 @@ class FolderSource(ImageSource):
             numbers = {folder: i for i, folder in enumerate(folders)}
             self.class_names = tuple(folder.name for folder in folders)
         self.labels = np.array([numbers[path.parent] for path in self.paths], dtype=np.int64)
-        self._read = partial(read_image, resize=resize, crop=crop, channels=channels)
-        self._shape = self._read(self.paths[0]).shape
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one image."""
-        return self._shape
+        self._read = read
+        self.shape = read(self.paths[0]).shape
 
     def images(self, indices: Sequence[int]) -> Images:
-        """The images at these places."""
-        images = np.empty((len(indices), *self._shape), dtype=np.float32)
-        # Decoding lets other threads run, and is most of the work.
+        """The images at these indices."""
+        images = np.empty((len(indices), *self.shape), dtype=np.float32)
+        # Threads help: decoding is most of the work, and it releases the lock of the interpreter.
         with ThreadPoolExecutor() as pool:
             for row, image in enumerate(pool.map(self._image, [self.paths[i] for i in indices])):
                 images[row] = image
         return images
 
     def _contents(self) -> Iterator[bytes]:
-        """Names and sizes of all files, as reading all would take too long, and the first and the last image."""
+        """Names and sizes of all files, with the pixels of the first and last: reading all would take too long."""
         for path in self.paths:
             yield f"{path.relative_to(self._root).as_posix()} {path.stat().st_size}\n".encode()
         yield self.images([0, len(self) - 1]).tobytes()
 
     def _image(self, path: Path) -> Images:
         image = self._read(path)
-        if image.shape != self._shape:
+        if image.shape != self.shape:
             raise DataError(
-                f"{path}: expected an image of shape {self._shape} like {self.paths[0].name}, "
+                f"{path}: expected an image of shape {self.shape} like {self.paths[0].name}, "
                 f"got {image.shape}; use imagenet:DIR to resize and crop"
             )
         return image
@@ -95,9 +81,9 @@ def read_image(
 
     Args:
         path: An image of 8 bits per channel.
-        resize: What the shorter side is scaled to, as torchvision's Resize does.
-        crop: The side of the square that is cut out of the centre, as torchvision's CenterCrop does.
-        channels: 1 for gray, 3 for RGB; by default as the file has it.
+        resize: New length of the shorter side, as in torchvision's Resize.
+        crop: Side of the square cut from the centre, as in torchvision's CenterCrop.
+        channels: 1 for gray, 3 for RGB; by default as in the file.
     """
     try:
         with Image.open(path) as file:
@@ -106,7 +92,7 @@ def read_image(
             image = file.convert("L" if is_gray else "RGB")
     except Exception as error:  # a broken image can raise anything
         raise DataError(f"{path}: expected an image, got: {error}") from error
-    if mode.startswith(("I", "F")):  # clipped to 8 bits: all white
+    if mode.startswith(("I", "F")):  # more bits would be clipped to white
         raise DataError(f"{path}: expected 8 bits per channel, got mode {mode}; convert it")
     if resize is not None:
         short = min(image.size)
@@ -119,3 +105,6 @@ def read_image(
         image = image.crop((left, upper, left + crop, upper + crop))
     pixels = np.asarray(image, dtype=np.float32) / np.float32(255)
     return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+read_imagenet = partial(read_image, resize=256, crop=224, channels=3)

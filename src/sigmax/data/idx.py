@@ -30,10 +30,10 @@ def idx_source(name: str, folder: Path, split: str) -> ArraySource:
 
 
 def _find(folder: Path, stem: str, name: str) -> Path:
-    spellings = [stem, stem + ".gz", stem.replace("-idx", ".idx"), stem.replace("-idx", ".idx") + ".gz"]
-    for spelling in spellings:
-        if (folder / spelling).is_file():
-            return folder / spelling
+    for spelling in (stem, stem.replace("-idx", ".idx")):
+        for path in (folder / spelling, folder / f"{spelling}.gz"):
+            if path.is_file():
+                return path
     raise DataError(f"{name}: expected {stem} or {stem}.gz in {folder}, got neither; put it there or use {name}:DIR")
 
 
@@ -42,13 +42,13 @@ def _read(path: Path, magic: int) -> NDArray[np.uint8]:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: expected a readable file, got: {error}") from error
-    start = 4 + 4 * (magic & 0xFF)  # the last byte of the magic number says how many dimensions there are
+    start = 4 + 4 * (magic & 0xFF)  # the last byte of the magic number is the number of dimensions
     if raw[:4] != magic.to_bytes(4, "big"):
         raise DataError(f"{path}: expected an idx file that starts with {magic:08x}, got {raw[:4].hex() or 'nothing'}")
     if len(raw) < start:
-        raise DataError(f"{path}: expected a header of {start} bytes, got {len(raw)}; fetch it again")
+        raise DataError(f"{path}: expected a header of {start} bytes, got {len(raw)}; download it again")
     shape = np.frombuffer(raw[4:start], dtype=">u4").tolist()
     body = np.frombuffer(raw, dtype=np.uint8, offset=start)
     if body.size != math.prod(shape):
-        raise DataError(f"{path}: expected {math.prod(shape)} bytes of data, got {body.size}; fetch it again")
+        raise DataError(f"{path}: expected {math.prod(shape)} bytes of data, got {body.size}; download it again")
     return body.reshape(shape)

@@ -1,4 +1,4 @@
-"""What a data set gives: images in [0, 1] (or the user's own space), labels and their names."""
+"""Data sources: images in [0, 1] (or in the user's own input space), labels and class names."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -14,37 +14,33 @@ from sigmax.errors import DataError
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64]
 _BLOCK = 1_000  # images read at a time for the digest
-_FEW = 64  # images read at a time to check them, which may be large
+_FEW = 64  # images read at a time to check them; they may be large
 
 
 class ImageSource(ABC):
     """Labelled images of one shape, read on demand."""
 
-    name: str  # how the user asked for it
+    name: str  # as the user named it
     class_names: tuple[str, ...]
     labels: Labels
-    levels: int | None  # pixels are multiples of 1 / levels; None: they are any number
-    needs_all_classes = False  # labels are places in the list of names, and right only if no class is missing
+    shape: tuple[int, ...]  # of one image
+    levels: int | None  # pixels are multiples of 1 / levels; None: any number
+    needs_all_classes = False  # labels are positions in the list of names, and wrong if a class is missing
 
     @abstractmethod
     def images(self, indices: Sequence[int]) -> Images:
-        """The images at these places, (len(indices), channels, height, width)."""
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one image."""
+        """The images at these indices, (len(indices), channels, height, width)."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def _contents(self) -> Iterator[bytes]:
-        """What tells its images from others of the same shape and labels: all of them, however they are stored."""
+        """What the digest covers beside shape and labels: by default all pixels, however they are stored."""
         for start in range(0, len(self), _BLOCK):
             yield self.images(range(start, min(len(self), start + _BLOCK))).tobytes()
 
     def digest(self) -> str:
-        """What tells a data set from another: shape, labels and images."""
+        """A digest of shape, labels and images, computed once."""
         return self._digest
 
     @cached_property
@@ -55,24 +51,14 @@ class ImageSource(ABC):
         return digest.hexdigest()[:16]
 
     def check_images(self, indices: Sequence[int]) -> None:
-        """Refuse images that cannot be read, by reading all, a few at a time."""
+        """Read these images, and so refuse any that cannot be read."""
         for start in range(0, len(indices), _FEW):
             self.images(indices[start : start + _FEW])
-
-    def check_labels(self) -> None:
-        """Refuse labels that no class name belongs to."""
-        outside = (self.labels < 0) | (self.labels >= len(self.class_names))
-        if outside.any():
-            first = int(outside.argmax())
-            raise DataError(
-                f"{self.name}: expected labels in 0…{len(self.class_names) - 1}, "
-                f"got label[{first}]={self.labels[first]}"
-            )
 
 
 @final
 class ArraySource(ImageSource):
-    """A data set that is held in memory: 8-bit pixels are divided by `levels` when read."""
+    """A data set in memory. 8-bit pixels are divided by `levels` when read."""
 
     def __init__(
         self,
@@ -90,41 +76,33 @@ class ArraySource(ImageSource):
         self.name = name
         self.class_names = tuple(class_names)
         self.labels = np.asarray(labels, dtype=np.int64)
+        self.shape = pixels.shape[1:]
         self.levels = levels
         self._pixels = pixels
-        self.check_labels()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one image."""
-        return self._pixels.shape[1:]
-
-    def check_images(self, indices: Sequence[int]) -> None:
-        """What is in memory can be read."""
+        outside = (self.labels < 0) | (self.labels >= len(class_names))
+        if outside.any():
+            got = f"label[{outside.argmax()}]={self.labels[outside.argmax()]}"
+            raise DataError(f"{name}: expected labels in 0…{len(class_names) - 1}, got {got}")
 
     def images(self, indices: Sequence[int]) -> Images:
-        """The images at these places."""
+        """The images at these indices."""
         pixels = self._pixels[np.asarray(indices, dtype=np.int64)].astype(np.float32)
         return pixels if self.levels is None else pixels / np.float32(self.levels)
 
 
 @final
 class SubsetSource(ImageSource):
-    """Some images of another source, in the order of their places there."""
+    """Some images of another source, in the order of their indices there."""
 
-    def __init__(self, source: ImageSource, places: NDArray[np.int64]) -> None:
+    def __init__(self, source: ImageSource, indices: NDArray[np.int64]) -> None:
         self.name = source.name
         self.class_names = source.class_names
-        self.labels = source.labels[places]
+        self.labels = source.labels[indices]
+        self.shape = source.shape
         self.levels = source.levels
         self._source = source
-        self._places = places
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one image."""
-        return self._source.shape
+        self._indices = indices
 
     def images(self, indices: Sequence[int]) -> Images:
-        """The images at these places of the subset."""
-        return self._source.images(self._places[np.asarray(indices, dtype=np.int64)].tolist())
+        """The images at these indices of the subset."""
+        return self._source.images(self._indices[np.asarray(indices, dtype=np.int64)].tolist())

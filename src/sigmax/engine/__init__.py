@@ -1,7 +1,7 @@
-"""Where the work runs."""
+"""Where the work runs: a request is prepared, executed block by block, settled and recorded in order."""
 
-from sigmax.engine.data import check_data
-from sigmax.engine.local import Tracker, batch_of, certify_source
-from sigmax.engine.notes import paper_method, run_notes
+from sigmax.engine.certify import Tracker, certify
+from sigmax.engine.prepare import Prepared, prepare
+from sigmax.engine.replay import Replay, replay
 
-__all__ = ["Tracker", "batch_of", "certify_source", "check_data", "paper_method", "run_notes"]
+__all__ = ["Prepared", "Replay", "Tracker", "certify", "prepare", "replay"]

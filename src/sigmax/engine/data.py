@@ -1,4 +1,4 @@
-"""The data are what the model takes: its shape of inputs, and its classes as labels."""
+"""Check that the data fit the model."""
 
 from sigmax.data import ImageSource
 from sigmax.errors import DataError
@@ -6,14 +6,14 @@ from sigmax.models import ModelCard
 
 
 def check_data(source: ImageSource, num_classes: int, card: ModelCard | None) -> None:
-    """Refuse data of another shape, or whose labels mean other classes than those of the model, as far as both tell.
+    """Refuse data whose shape or classes differ from those of the model, as far as both are known.
 
-    Numbers are no names: where the classes of the one are numbered, they are taken for those of the other.
+    Classes named by numbers fit any names.
     """
     if card and card.input_shape and source.shape != card.input_shape:
         raise DataError(
-            f"{source.name}: expected inputs of shape {card.input_shape}, as the model was trained on, got "
-            f"{source.shape}; name its data by --data"
+            f"{source.name}: expected inputs of shape {card.input_shape}, as in training, got {source.shape}; "
+            "set --data"
         )
     ours, theirs = source.class_names, card.class_names if card else ()
     if len(ours) > num_classes:
@@ -21,13 +21,13 @@ def check_data(source: ImageSource, num_classes: int, card: ModelCard | None) ->
     if _has_names(ours) and _has_names(theirs):
         if ours != theirs[: len(ours)]:
             raise DataError(
-                f"{source.name}: expected classes as the model names them, {_few(theirs)}, got {_few(ours)}; name all "
-                "of them alike and in the same order, or number them"
+                f"{source.name}: expected the model's classes {_few(theirs)}, got {_few(ours)}; "
+                "use the same names in the same order, or numbers"
             )
     elif source.needs_all_classes and len(ours) != num_classes:
         raise DataError(
-            f"{source.name}: expected a folder for each of the model's {num_classes} classes, got {len(ours)}, whose "
-            "places in the alphabet are no labels; name the folders by class number"
+            f"{source.name}: expected a folder for each of the model's {num_classes} classes, got {len(ours)}; "
+            "name the folders by class number, because alphabetical order cannot identify the classes"
         )
 
 

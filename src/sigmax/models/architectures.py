@@ -1,41 +1,35 @@
-"""Network definitions. State dicts keep the usual names, so that published checkpoints load."""
+"""Network architectures. Parameter names follow the published checkpoints, so that these load."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
-from typing import Protocol, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm, max_pool2d, relu, silu
 
-from sigmax.errors import ModelError
+from sigmax.errors import ModelError, did_you_mean
 
-
-class Builder(Protocol):
-    """Builds a network for so many classes and input channels."""
-
-    def __call__(self, *, num_classes: int, in_channels: int) -> nn.Module:
-        """Return the network with fresh weights."""
-        ...
-
-
-AWARE = "-aware"  # the end of an architecture's name: it takes a noise level beside its input
-_CODE = 64  # numbers that stand for the level inside a network
+Norm = Callable[[int], nn.Module]  # builds the normalisation of this many channels
+AWARE = "-aware"  # ends the names of architectures that take a noise level
+_LEVEL_PARTS = {"level", "film"}  # modules that only noise-aware networks have
+_CODE = 64  # features that encode the noise level inside a network
 
 
 def takes_level(network: object) -> bool:
-    """Whether a network is called with a noise level for each row beside the inputs."""
+    """Whether a network takes the noise level of each row beside the inputs."""
     return bool(getattr(network, "takes_level", False))
 
 
 def told(network: Callable[..., Tensor], x: Tensor, tau: Tensor | None) -> Tensor:
-    """f(x, tau): a noise-aware network is told the level of each row, others see the input alone."""
+    """f(x, tau) for a noise-aware network, f(x) for any other."""
     return network(x, tau) if takes_level(network) else network(x)
 
 
 @final
 class LevelCode(nn.Module):
-    """Noise levels (batch,) as codes (batch, 64): a small network on log tau."""
+    """A small network on log tau: noise levels (batch,) to codes (batch, 64)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +37,7 @@ class LevelCode(nn.Module):
         self.out = nn.Linear(_CODE, _CODE)
 
     def forward(self, tau: Tensor) -> Tensor:
-        """Map levels to codes, in full precision: bfloat16 would tell nearby levels apart badly."""
+        """Encode in full precision, because bfloat16 hardly separates nearby levels."""
         with torch.autocast(tau.device.type, enabled=False):
             u = (tau.float() / 0.25).log().unsqueeze(-1)  # batch 1: around 0 for the usual levels
             return silu(self.out(silu(self.hidden(u))))
@@ -51,7 +45,7 @@ class LevelCode(nn.Module):
 
 @final
 class LevelNorm(nn.BatchNorm2d):
-    """Batch norm whose scale and shift follow the level that the network is told; plain batch norm at the start."""
+    """Batch norm whose scale and shift depend on the noise level; initialised as plain batch norm."""
 
     takes_level = True
 
@@ -62,9 +56,9 @@ class LevelNorm(nn.BatchNorm2d):
         nn.init.zeros_(self.film.bias)
 
     def forward(self, x: Tensor, code: Tensor) -> Tensor:  # type: ignore[override]
-        """Normalise, then scale and shift: every row by its own level, or all by one where there is one code."""
+        """Normalise, scale and shift. `code` has one row per input, or a single row for all."""
         scale, shift = self.film(code).chunk(2, dim=-1)  # codes channels
-        if len(code) == 1 and not self.training:  # one level for the batch costs nothing: it joins batch norm's own
+        if len(code) == 1 and not self.training:  # a single level folds into batch norm at no cost
             scale, shift = 1 + scale[0], shift[0]
             weight, bias = self.weight * scale, self.bias * scale + shift
             return batch_norm(x, self.running_mean, self.running_var, weight, bias, eps=self.eps)
@@ -74,7 +68,7 @@ class LevelNorm(nn.BatchNorm2d):
 
 @final
 class LevelChain(nn.Sequential):
-    """Modules one after another; those that take a level, or its code, are given it."""
+    """`nn.Sequential` that passes the noise level, or its code, to the modules that take one."""
 
     takes_level = True
 
@@ -86,7 +80,6 @@ class LevelChain(nn.Sequential):
 
 
 def _chain(*modules: nn.Module) -> nn.Sequential:
-    """The modules one after another, with the level for those that take one."""
     return (LevelChain if any(map(takes_level, modules)) else nn.Sequential)(*modules)
 
 
@@ -94,69 +87,54 @@ def _conv(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1) -> nn.
     return nn.Conv2d(inputs, outputs, kernel, stride, padding=(kernel - 1) // 2, bias=False)
 
 
+def _unit(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1, norm: Norm = nn.BatchNorm2d) -> nn.Sequential:
+    """Convolution, norm, ReLU. A stride of 1 keeps the size of a map, a stride of 2 halves it."""
+    return _chain(_conv(inputs, outputs, kernel=kernel, stride=stride), norm(outputs), nn.ReLU())
+
+
+class _Block(nn.Module):
+    """Convolutions, given by output channels, kernel and stride, each followed by its norm, around a shortcut."""
+
+    def __init__(self, inputs: int, layers: Sequence[tuple[int, int, int]], norm: Norm) -> None:
+        super().__init__()
+        channels, reduction = inputs, 1
+        for i, (outputs, kernel, stride) in enumerate(layers, start=1):
+            self.add_module(f"conv{i}", _conv(channels, outputs, kernel=kernel, stride=stride))
+            self.add_module(f"bn{i}", norm(outputs))
+            channels, reduction = outputs, reduction * stride
+        self.downsample = None
+        if reduction > 1 or channels != inputs:
+            self.downsample = _chain(_conv(inputs, channels, kernel=1, stride=reduction), norm(channels))
+
+    @property
+    def takes_level(self) -> bool:
+        """Whether it takes a code of the noise level."""
+        return takes_level(self.bn1)
+
+    def forward(self, x: Tensor, code: Tensor | None = None) -> Tensor:
+        """Map (batch, inputs, h, w) to (batch, channels, h / stride, w / stride)."""
+        shortcut = x if self.downsample is None else told(self.downsample, x, code)
+        parts = [module for name, module in self.named_children() if name != "downsample"]
+        for conv, norm in zip(parts[:-2:2], parts[1:-2:2], strict=True):
+            x = relu(told(norm, conv(x), code))
+        return relu(told(parts[-1], parts[-2](x), code) + shortcut)
+
+
 @final
-class BasicBlock(nn.Module):
+class BasicBlock(_Block):
     """Two 3 x 3 convolutions around a shortcut."""
 
-    def __init__(self, inputs: int, width: int, *, stride: int, norm: Callable[[int], nn.Module]) -> None:
-        super().__init__()
-        self.conv1 = _conv(inputs, width, stride=stride)
-        self.bn1 = norm(width)
-        self.conv2 = _conv(width, width)
-        self.bn2 = norm(width)
-        self.downsample = _shortcut(inputs, width, stride, norm)
-
-    @property
-    def takes_level(self) -> bool:
-        """Whether it is called with a code of the noise level."""
-        return takes_level(self.bn1)
-
-    def forward(self, x: Tensor, code: Tensor | None = None) -> Tensor:
-        """Map (batch, inputs, h, w) to (batch, width, h / stride, w / stride)."""
-        shortcut = x if self.downsample is None else told(self.downsample, x, code)
-        out = relu(told(self.bn1, self.conv1(x), code))
-        return relu(told(self.bn2, self.conv2(out), code) + shortcut)
+    def __init__(self, inputs: int, width: int, *, stride: int, norm: Norm) -> None:
+        super().__init__(inputs, [(width, 3, stride), (width, 3, 1)], norm)
 
 
 @final
-class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3 and 1 x 1 convolutions around a shortcut; the stride sits on the 3 x 3 one by default."""
+class Bottleneck(_Block):
+    """1 x 1, 3 x 3 and 1 x 1 convolutions around a shortcut; the 3 x 3 one has the stride by default."""
 
-    def __init__(
-        self,
-        inputs: int,
-        width: int,
-        *,
-        stride: int,
-        norm: Callable[[int], nn.Module],
-        stride_first: bool = False,
-    ) -> None:
-        super().__init__()
-        self.conv1 = _conv(inputs, width, kernel=1, stride=stride if stride_first else 1)
-        self.bn1 = norm(width)
-        self.conv2 = _conv(width, width, stride=1 if stride_first else stride)
-        self.bn2 = norm(width)
-        self.conv3 = _conv(width, 4 * width, kernel=1)
-        self.bn3 = norm(4 * width)
-        self.downsample = _shortcut(inputs, 4 * width, stride, norm)
-
-    @property
-    def takes_level(self) -> bool:
-        """Whether it is called with a code of the noise level."""
-        return takes_level(self.bn1)
-
-    def forward(self, x: Tensor, code: Tensor | None = None) -> Tensor:
-        """Map (batch, inputs, h, w) to (batch, 4 width, h / stride, w / stride)."""
-        shortcut = x if self.downsample is None else told(self.downsample, x, code)
-        out = relu(told(self.bn1, self.conv1(x), code))
-        out = relu(told(self.bn2, self.conv2(out), code))
-        return relu(told(self.bn3, self.conv3(out), code) + shortcut)
-
-
-def _shortcut(inputs: int, outputs: int, stride: int, norm: Callable[[int], nn.Module]) -> nn.Sequential | None:
-    if stride == 1 and inputs == outputs:
-        return None
-    return _chain(_conv(inputs, outputs, kernel=1, stride=stride), norm(outputs))
+    def __init__(self, inputs: int, width: int, *, stride: int, norm: Norm, stride_first: bool = False) -> None:
+        first, second = (stride, 1) if stride_first else (1, stride)
+        super().__init__(inputs, [(width, 1, first), (width, 3, second), (4 * width, 1, 1)], norm)
 
 
 @final
@@ -167,11 +145,8 @@ class ResNet(nn.Module):
         block: `BasicBlock` or `Bottleneck`.
         depths: Blocks in each stage.
         widths: Channels of each stage, before the block's expansion.
-        num_classes: Outputs.
-        in_channels: Channels of the input.
-        small_images: A 3 x 3 stem without pooling instead of 7 x 7 and max-pooling.
-        norm: Builds the normalisation of so many channels.
-        expansion: Channels that a block gives, per channel of its width.
+        small_images: Use a 3 x 3 stem without pooling instead of 7 x 7 and max-pooling.
+        expansion: Output channels of a block divided by its width.
     """
 
     def __init__(
@@ -183,15 +158,13 @@ class ResNet(nn.Module):
         num_classes: int,
         in_channels: int = 3,
         small_images: bool = True,
-        norm: Callable[[int], nn.Module] = nn.BatchNorm2d,
+        norm: Norm = nn.BatchNorm2d,
         expansion: int = 1,
     ) -> None:
         super().__init__()
         self.small_images = small_images
-        if small_images:
-            self.conv1 = _conv(in_channels, widths[0])
-        else:
-            self.conv1 = _conv(in_channels, widths[0], kernel=7, stride=2)
+        kernel, stride = (3, 1) if small_images else (7, 2)
+        self.conv1 = _conv(in_channels, widths[0], kernel=kernel, stride=stride)
         self.bn1 = norm(widths[0])
         channels = widths[0]
         self.stages = [f"layer{i + 1}" for i in range(len(depths))]
@@ -204,17 +177,17 @@ class ResNet(nn.Module):
         self.fc = nn.Linear(channels, num_classes)
         self.level = LevelCode() if takes_level(self.bn1) else None
         for module in self.modules():
-            # On the meta device only shapes count, and normal_ takes a second to import what it needs.
+            # The meta device needs shapes only, and normal_ would take a second to import its code there.
             if isinstance(module, nn.Conv2d) and not module.weight.is_meta:
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     @property
     def takes_level(self) -> bool:
-        """Whether it is told a noise level."""
+        """Whether it takes a noise level."""
         return self.level is not None
 
     def forward(self, x: Tensor, tau: Tensor | None = None) -> Tensor:
-        """Map images, and the levels that a noise-aware network is told, to logits."""
+        """Map images to logits; a noise-aware network also takes their noise levels."""
         code = None if self.level is None else self.level(tau)
         x = relu(told(self.bn1, self.conv1(x), code))
         if not self.small_images:
@@ -226,7 +199,7 @@ class ResNet(nn.Module):
 
 @final
 class FastResNet(nn.Module):
-    """A narrow nine-layer residual network with max-pooling: 0.4 M parameters, made for CPUs."""
+    """Nine narrow residual layers with max-pooling."""
 
     def __init__(self, *, num_classes: int, in_channels: int = 3, width: int = 16) -> None:
         super().__init__()
@@ -250,20 +223,13 @@ class FastResNet(nn.Module):
 
 @final
 class PatchResNet(nn.Module):
-    """Ten layers of which none runs at full resolution: 1.1 M parameters, more accurate per second on CPUs.
+    """Ten layers, none of which runs at full resolution.
 
-    The first convolution looks at overlapping patches of 6 x 6 pixels, two apart, so that the width goes
-    where it is cheap: to 16 x 16, 8 x 8 and 4 x 4 maps.
+    The first convolution sees overlapping patches of 6 x 6 pixels, two pixels apart. So the width goes where it is
+    cheap: to maps of 16 x 16, 8 x 8 and 4 x 4.
     """
 
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        in_channels: int = 3,
-        width: int = 48,
-        norm: Callable[[int], nn.Module] = nn.BatchNorm2d,
-    ) -> None:
+    def __init__(self, *, num_classes: int, in_channels: int = 3, width: int = 48, norm: Norm = nn.BatchNorm2d) -> None:
         super().__init__()
         unit = partial(_unit, norm=norm)
         self.stem = unit(in_channels, width, kernel=6, stride=2)
@@ -277,11 +243,11 @@ class PatchResNet(nn.Module):
 
     @property
     def takes_level(self) -> bool:
-        """Whether it is told a noise level."""
+        """Whether it takes a noise level."""
         return self.level is not None
 
     def forward(self, x: Tensor, tau: Tensor | None = None) -> Tensor:
-        """Map images, and the levels that a noise-aware network is told, to logits."""
+        """Map images to logits; a noise-aware network also takes their noise levels."""
         code = None if self.level is None else self.level(tau)
         x = told(self.stem, x, code)
         x = told(self.down1, x + told(self.residual1, x, code), code)
@@ -290,21 +256,9 @@ class PatchResNet(nn.Module):
         return self.fc(x.mean(dim=(2, 3)))  # type: ignore[no-any-return]
 
 
-def _unit(
-    inputs: int,
-    outputs: int,
-    *,
-    kernel: int = 3,
-    stride: int = 1,
-    norm: Callable[[int], nn.Module] = nn.BatchNorm2d,
-) -> nn.Sequential:
-    """Convolution, batch norm, ReLU; a stride of 1 keeps the size of a map, one of 2 halves it."""
-    return _chain(_conv(inputs, outputs, kernel=kernel, stride=stride), norm(outputs), nn.ReLU())
-
-
 @final
 class DigitsCNN(nn.Module):
-    """Two convolutions and two linear layers for 8 x 8 digits: seconds to train, microseconds to run."""
+    """Two convolutions and two linear layers for 8 x 8 images."""
 
     def __init__(self, *, num_classes: int, in_channels: int = 1) -> None:
         super().__init__()
@@ -322,44 +276,54 @@ class DigitsCNN(nn.Module):
         return self.head(self.features(x))  # type: ignore[no-any-return]
 
 
-def _cifar_resnet(depth: int) -> Callable[..., nn.Module]:
-    blocks = (depth - 2) // 6
-    return partial(ResNet, BasicBlock, [blocks] * 3, [16, 32, 64])
+@final
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A network that users ask for by name."""
+
+    name: str
+    description: str  # one line
+    build: Callable[..., nn.Module]  # takes num_classes and in_channels, and sets fresh weights
+
+    def aware(self) -> "Architecture":
+        """The form that takes a noise level."""
+        build = partial(self.build, norm=LevelNorm)
+        return Architecture(self.name + AWARE, f"{self.description}; takes the noise level as an input", build)
 
 
-def _with_aware(plain: dict[str, Callable[..., nn.Module]]) -> dict[str, Builder]:
-    """Each network, and its form that is told a noise level."""
-    return plain | {name + AWARE: partial(builder, norm=LevelNorm) for name, builder in plain.items()}
+def _cifar_resnet(depth: int) -> Architecture:
+    build = partial(ResNet, BasicBlock, [(depth - 2) // 6] * 3, [16, 32, 64])
+    return Architecture(f"resnet{depth}", f"residual network of {depth} layers for CIFAR-10", build)
 
 
 _WIDE = [64, 128, 256, 512]
 _RESNET50 = partial(ResNet, depths=[3, 4, 6, 3], widths=_WIDE, small_images=False, expansion=4)
-ARCHITECTURES: dict[str, Builder] = {
-    "digits-cnn": DigitsCNN,
-    "fast-resnet9": FastResNet,
-    **_with_aware(
-        {
-            "patch-resnet10": PatchResNet,
-            "patch-resnet10-wide": partial(PatchResNet, width=96),
-            "resnet18": partial(ResNet, BasicBlock, [2, 2, 2, 2], _WIDE),  # CIFAR form
-            "resnet20": _cifar_resnet(20),
-            "resnet56": _cifar_resnet(56),
-            "resnet110": _cifar_resnet(110),
-        }
-    ),
-    "resnet50": partial(_RESNET50, Bottleneck),
-    # Keras' form of the same: the stride on the first 1 x 1 convolution, batch norm with eps = 1e-3.
-    "resnet50-keras": partial(
-        _RESNET50, partial(Bottleneck, stride_first=True), norm=partial(nn.BatchNorm2d, eps=1e-3)
-    ),
+_KERAS50 = partial(_RESNET50, partial(Bottleneck, stride_first=True), norm=partial(nn.BatchNorm2d, eps=1e-3))
+_PLAIN = [  # each has a form that takes a noise level
+    Architecture("patch-resnet10", "1.1 M parameters, more accurate per second on CPUs than fast-resnet9", PatchResNet),
+    Architecture("patch-resnet10-wide", "patch-resnet10 at twice the width", partial(PatchResNet, width=96)),
+    Architecture("resnet18", "ResNet-18 for small images", partial(ResNet, BasicBlock, [2, 2, 2, 2], _WIDE)),
+    *map(_cifar_resnet, (20, 56, 110)),
+]
+ARCHITECTURES = {
+    architecture.name: architecture
+    for architecture in (
+        Architecture("digits-cnn", "small network for 8 x 8 digits, trained in seconds", DigitsCNN),
+        Architecture("fast-resnet9", "0.4 M parameters, made for CPUs", FastResNet),
+        *_PLAIN,
+        *(architecture.aware() for architecture in _PLAIN),
+        Architecture("resnet50", "ResNet-50 for ImageNet", partial(_RESNET50, Bottleneck)),
+        Architecture("resnet50-keras", "ResNet-50 of Keras: stride on the first convolution, eps = 1e-3", _KERAS50),
+    )
 }
 
 
 def build_network(arch: str, *, num_classes: int, in_channels: int) -> nn.Module:
-    """A network by its name, with fresh weights."""
+    """Build a network by name, with fresh weights."""
     if arch not in ARCHITECTURES:
-        raise ModelError(f"expected arch to be one of {', '.join(ARCHITECTURES)}, got arch={arch!r}")
-    return ARCHITECTURES[arch](num_classes=num_classes, in_channels=in_channels)
+        known = ", ".join(ARCHITECTURES)
+        raise ModelError(f"expected arch to be one of {known}, got arch={arch!r}{did_you_mean(arch, ARCHITECTURES)}")
+    return ARCHITECTURES[arch].build(num_classes=num_classes, in_channels=in_channels)
 
 
 def matching_architectures(state: Mapping[str, Tensor]) -> list[str]:
@@ -372,9 +336,10 @@ def matching_architectures(state: Mapping[str, Tensor]) -> list[str]:
 def network_sizes(arch: str, state: Mapping[str, Tensor]) -> tuple[int, int] | None:
     """Classes and input channels of these weights of `arch`; None where its first or last layer is missing.
 
-    Found by name: the order of a state dict says nothing, because safetensors sorts it.
+    Layers are found by name, because safetensors sorts a state dict.
     """
-    layers = [name for name, shape in _shapes(arch, 1, 1).items() if len(shape) >= 2]
+    shapes = _shapes(arch, 1, 1)
+    layers = [name for name, shape in shapes.items() if len(shape) >= 2 and not _LEVEL_PARTS & {*name.split(".")}]
     first, last = state.get(layers[0]), state.get(layers[-1])
     if first is None or last is None or first.ndim < 2 or last.ndim < 2:
         return None

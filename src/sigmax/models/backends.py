@@ -1,7 +1,7 @@
-"""Where and by what a network runs: on its device, compiled by torch, or by OpenVINO, also in 8-bit integers.
+"""Backends: what runs a network, and on which device.
 
-Engines differ in the last bits, and 8-bit integers in more, so a certificate belongs to the engine it was made with:
-its name and version are part of the model's fingerprint.
+Backends differ in the last bits, and 8-bit integers in more. So a certificate belongs to its backend, whose name and
+version are part of the model's fingerprint.
 """
 
 import ctypes
@@ -9,7 +9,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, final, get_args
+from dataclasses import dataclass
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -17,90 +18,94 @@ from torch import Tensor, nn
 from sigmax.errors import InvalidInputError, ModelError, one_line
 
 Backend = Literal["eager", "compile", "openvino", "openvino-int8"]
-BACKENDS: tuple[str, ...] = get_args(Backend)
+BACKENDS: dict[Backend, str] = {
+    "eager": "PyTorch runs the network as it is",
+    "compile": "torch.compile, with frozen weights",
+    "openvino": "OpenVINO in 32 bits",
+    "openvino-int8": "OpenVINO in 8-bit integers, for images with pixels in [0, 1]; another function near the network",
+}
 
 
 @final
-class _Engine:
-    """What runs instead of a network. No module, as a compiled one is, so that it is not listed as a part of it."""
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    """Hides the backend's function from the model: a compiled one is a module, and would be listed as a part of it."""
 
-    def __init__(self, run: Callable[[Tensor], Tensor], *, built_from: tuple[tuple[int, int], ...]) -> None:
-        self.run = run
-        self.built_from = built_from
+    run: Callable[[Tensor], Tensor]
+    built_from: tuple[tuple[int, int], ...]
 
 
 @final
 class FastModel(nn.Module):
-    """A network whose answers come from another engine, and whose gradients come from itself.
+    """A network whose outputs come from a backend, and whose gradients come from the network itself.
 
     Args:
         model: The network.
-        engine: Its faster form; built anew for each batch shape.
-        name: Engine and version.
-        digest: Of the numbers that it computes with, where they are not those of the network.
+        runner: The same network in the backend.
+        name: Backend and version.
+        digest: Digest of the backend's weights, if they differ from those of the network.
     """
 
-    def __init__(self, model: nn.Module, engine: Callable[[Tensor], Tensor], name: str, *, digest: str = "") -> None:
+    def __init__(self, model: nn.Module, runner: Callable[[Tensor], Tensor], name: str, *, digest: str = "") -> None:
         super().__init__()
         self.model = model
-        self.engine_name = name
+        self.backend_name = name
         self.digest = digest
-        self._engine = _Engine(engine, built_from=_stamp(model))
+        self._runner = _Runner(runner, _stamp(model))
         self.train(model.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The engine's answer; the network's own where it will be differentiated."""
+        """The outputs of the backend, or of the network itself where gradients are needed."""
         if torch.is_grad_enabled() and x.requires_grad:
             return self.model(x)  # type: ignore[no-any-return]
-        return self._engine.run(x)
+        return self._runner.run(x)
 
     def check_fixed(self) -> None:
-        """Refuse to answer for weights that the engine was not built from: it has kept the old ones."""
-        if _stamp(self.model) != self._engine.built_from:
+        """Refuse weights that changed since the backend was built: it still has the old ones."""
+        if _stamp(self.model) != self._runner.built_from:
             raise ModelError(
-                f"expected the weights that {self.engine_name} was built from, got others: they were changed or moved "
-                "since; call accelerate again"
+                f"expected the weights that {self.backend_name} was built from, got changed or moved ones; "
+                "call accelerate again"
             )
 
     def extra_repr(self) -> str:
-        """Show the engine."""
-        return f"engine={self.engine_name}" + (f", digest={self.digest}" if self.digest else "")
+        """Show the backend."""
+        return f"backend={self.backend_name}" + (f", digest={self.digest}" if self.digest else "")
 
 
 def _stamp(model: nn.Module) -> tuple[tuple[int, int], ...]:
-    """Changes whenever torch writes to a weight or a buffer (but not by `.data`), or another takes its place."""
+    """A value that changes when a weight or buffer is written to (except through `.data`) or replaced."""
     tensors = (*model.parameters(), *model.buffers())
     return tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors)
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where its parameters live; the default device for a model without any."""
+    """The device of its parameters; the default device for a model without any."""
     return next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.get_default_device())
 
 
 def place_model(model: nn.Module, device: str | None) -> None:
-    """Move the model to this device; by default to an accelerator if there is any."""
+    """Move the model to this device; by default to an accelerator if there is one."""
     try:
         place = torch.device(device) if device else torch.accelerator.current_accelerator(check_available=True)
         if place is not None:
             model.to(place)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise InvalidInputError(f"expected a device that is here, got device={device}: {reason}") from error
+        got = f"device={device}: {one_line(error)}"
+        raise InvalidInputError(f"expected a device of this machine, got {got}") from error
 
 
 def accelerate(model: nn.Module, backend: Backend, *, batch_shape: tuple[int, ...]) -> nn.Module:
-    """The model behind this engine, tried on a batch of this shape; its weights must not change afterwards.
+    """The model run by this backend, tried on one batch. Its weights must not change afterwards.
 
     Args:
         model: A network in eval mode.
-        backend: "eager": the network itself; "compile": compiled by torch, its weights frozen; "openvino": run by
-            OpenVINO in 32 bits; "openvino-int8": in 8-bit integers, for images with pixels in [0, 1]. The last is
-            another function, close to the network, and the one that is certified.
-        batch_shape: Of the batches to come; others take time to build.
+        backend: One of `BACKENDS`. "eager" returns the model itself; with "openvino-int8" the certified function is
+            the one in 8-bit integers.
+        batch_shape: The shape of the batches to come. A backend builds any other shape when it first sees it.
 
     Raises:
-        ModelError: The engine is missing or cannot run this model, with what to do.
+        ModelError: The backend is missing or cannot run this model.
     """
     if backend not in BACKENDS:
         raise InvalidInputError(f"expected a backend among {', '.join(BACKENDS)}, got backend={backend!r}")
@@ -108,17 +113,19 @@ def accelerate(model: nn.Module, backend: Backend, *, batch_shape: tuple[int, ..
         return model
     x = torch.zeros(batch_shape, device=device_of(model))
     if x.ndim == 4:
-        x = x.to(memory_format=torch.channels_last)  # as the samples come: another layout is compiled anew
+        x = x.to(memory_format=torch.channels_last)  # the layout of the samples; another one would be compiled again
     try:
-        # The engines' own deprecated calls are not the user's to mend.
+        # Backends warn about deprecated calls of their own, which the user cannot fix.
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             if backend == "compile":
-                fast = _compiled(model)
+                # Frozen weights are constants, laid out once for their kernels.
+                compiled = torch.compile(model, dynamic=False, options={"freezing": True})
+                fast = FastModel(model, compiled, f"compile torch {torch.__version__}")
             else:
-                fast = _openvino(model, batch_shape[1:], is_int8=backend == "openvino-int8")
+                fast = _openvino(model, batch_shape[1:], backend)
             shape = fast(x).shape
             expected = model(x[:1]).shape[1:]
-    except Exception as error:  # an engine can raise anything
+    except Exception as error:  # a backend can raise anything
         got = f"{type(error).__name__}: {one_line(error)}"
         raise ModelError(f"expected a model that {backend} can run, got {got}; use the eager backend") from error
     if shape != (batch_shape[0], *expected):
@@ -126,24 +133,18 @@ def accelerate(model: nn.Module, backend: Backend, *, batch_shape: tuple[int, ..
     return fast
 
 
-def _compiled(model: nn.Module) -> FastModel:
-    # Frozen: the weights are constants, so that they are laid out once for the kernels that use them.
-    engine: Callable[[Tensor], Tensor] = torch.compile(model, dynamic=False, options={"freezing": True})
-    return FastModel(model, engine, f"compile torch {torch.__version__}")
-
-
 class _SignalStack(ctypes.Structure):
-    """stack_t of Linux."""
+    """`stack_t` of Linux."""
 
     _fields_ = (("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
 
 
 @contextmanager
 def _kept_signal_stack() -> Iterator[None]:
-    """Signals go on being handled where they were.
+    """Restore the stack on which signals are handled.
 
-    OpenVINO gives the thread a stack for them that goes with its network; where two networks go in another order than
-    they came, one that is gone is put back, and the next signal, as Ctrl-C, would end the process.
+    OpenVINO installs a stack that lives as long as its network, and restores the previous one afterwards. If networks
+    are freed in another order than they were made, that one is freed too, and the next Ctrl-C would crash the process.
     """
     if sys.platform != "linux":
         yield
@@ -157,7 +158,7 @@ def _kept_signal_stack() -> Iterator[None]:
 
 
 @_kept_signal_stack()
-def _openvino(model: nn.Module, shape: tuple[int, ...], *, is_int8: bool) -> FastModel:
+def _openvino(model: nn.Module, shape: tuple[int, ...], backend: Backend) -> FastModel:
     try:
         import openvino
     except ImportError:
@@ -168,24 +169,23 @@ def _openvino(model: nn.Module, shape: tuple[int, ...], *, is_int8: bool) -> Fas
         "PERFORMANCE_HINT": "LATENCY",
         "ENABLE_CPU_PINNING": False,  # two processes would be pinned to the same core
     }
-    release, _, _ = openvino.__version__.partition("-")  # the rest is its build
-    name, found = f"openvino {release}", ""
-    if is_int8:
+    release, _, _ = openvino.__version__.partition("-")  # without the build number
+    graph = None
+    if backend == "openvino-int8":
         from sigmax.models.int8 import digest, quantize
 
         graph = quantize(model, shape, device_of(model))
-        name, found = f"openvino-int8 {release}", digest(graph)
     built: dict[tuple[int, ...], openvino.InferRequest] = {}
 
     @_kept_signal_stack()
     def build(x: Tensor) -> openvino.InferRequest:
-        if is_int8:  # ranges are read off once: all shapes are one function
+        if graph is not None:  # quantized once, so that all shapes are one function
             fitting = graph.clone()
             fitting.reshape(list(x.shape))
             if fitting.output(0).shape[0] != len(x):
                 raise ModelError(f"expected a network for any batch, got one for {fitting.output(0).shape[0]} inputs")
         else:
-            with warnings.catch_warnings(action="ignore"):  # as above, for a shape that comes later
+            with warnings.catch_warnings(action="ignore"):  # as in accelerate
                 fitting = openvino.convert_model(torch.export.export(model, (x,)))
         return openvino.Core().compile_model(fitting, "CPU", settings).create_infer_request()
 
@@ -196,4 +196,4 @@ def _openvino(model: nn.Module, shape: tuple[int, ...], *, is_int8: bool) -> Fas
         outputs = built[shape].infer([x.cpu().contiguous().numpy()], share_inputs=True)
         return torch.from_numpy(outputs[0]).to(x.device)
 
-    return FastModel(model, run, name, digest=found)
+    return FastModel(model, run, f"{backend} {release}", digest=digest(graph) if graph is not None else "")

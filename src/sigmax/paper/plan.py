@@ -1,48 +1,24 @@
-"""The plan: what is done, what is left, and what that will cost."""
+"""The plan: which images there are, what is done, what is left, and what that will cost."""
 
-from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal, final
 
 import numpy as np
 
+from sigmax.data import ImageSource
 from sigmax.errors import DataError, InvalidInputError
-from sigmax.records import TABLE, read_table
-from sigmax.reproduce.experiment import Certification, Experiment, Network
-from sigmax.reproduce.machine import Machine, Speed, measure_speed
-from sigmax.reproduce.sources import Sources, load_sources
+from sigmax.paper.experiment import Certification, Experiment, Network
+from sigmax.paper.machine import Machine, measure_speed
+from sigmax.runs import TABLE, read_table
+from sigmax.search import AscentSearch, GridSearch
+from sigmax.train import Recipe
 from sigmax.train.run import CHECKPOINT, SUMMARY, read_checkpoint
 
-NETWORKS, RUNS = "networks", "runs"  # folders of an experiment
-_SMALL_BATCHES = ("ascent", "ascent-paper", "grid")  # searches that do not fill batches
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A training or a certification."""
-
-    kind: Literal["train", "certify"]
-    name: str
-    done: int  # training steps, or inputs
-    total: int
-    passes: int  # forward passes left, a backward pass counting as two
-    seconds: float  # for these, by estimate
-
-    @property
-    def state(self) -> str:
-        """What people read."""
-        if self.done >= self.total:
-            return "done"
-        return f"partly, {self.done:,} of {self.total:,}" if self.done else "to do"
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing is left."""
-        return self.done >= self.total
+RUNS = "runs"  # the folder of certifications
+Sources = dict[str, ImageSource]  # "test": those that are certified; "train": those that networks are trained on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,141 +40,124 @@ _KNOWN = {
 }
 
 
-def make_plan(
-    experiment: Experiment, out: Path, *, machine: Machine, only: str = "*", sources: Sources | None = None
-) -> list[Step]:
+def load_sources(experiment: Experiment, *, download: bool = False, is_needed: bool = True) -> Sources:
+    """Read the images; fetch them when allowed. If they are missing and not needed, a known size will do."""
+    parts = {"test": experiment.data, "train": experiment.train_data}
+    try:
+        sources = {part: named.load(download=download) for part, named in parts.items() if named}
+    except DataError:
+        if is_needed or experiment.data.kind not in _KNOWN:
+            raise
+        return {}
+    digests = [source.digest() for source in sources.values()]
+    if len(set(digests)) < len(digests):
+        raise DataError(
+            f"expected other images to train on than those to certify, got the same in {experiment.data.name}; name "
+            "others by data.train (or --train-data)"
+        )
+    return sources
+
+
+def size_of(experiment: Experiment, sources: Sources | None = None) -> DataSize:
+    """The size of the images, or without them what is known of the data set."""
+    if not sources:
+        return _KNOWN[experiment.data.kind]
+    test, train = sources["test"], len(sources.get("train", ()))
+    return DataSize(train=train, test=len(test), shape=tuple(test.shape), classes=len(test.class_names))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A training or a certification."""
+
+    kind: Literal["train", "certify"]
+    name: str
+    pace: tuple[str, str]  # architecture and work: steps that share these go at one pace
+    done: int  # training steps, or inputs
+    total: int
+    passes: int  # forward passes left, a backward pass counting as two
+    slow: int  # so many of these in the small batches of trainings and gradient searches
+    past: tuple[int, float]  # passes done, and the seconds they took
+    seconds: float = 0.0  # for the passes left, by estimate
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left."""
+        return self.done >= self.total
+
+    @property
+    def state(self) -> str:
+        """What people read."""
+        if self.is_done:
+            return "done"
+        return f"partly, {self.done:,} of {self.total:,}" if self.done else "to do"
+
+
+def make_plan(experiment: Experiment, out: Path, *, machine: Machine, sources: Sources, only: str = "*") -> list[Step]:
     """Every step in its order: each network, then what is certified with it.
+
+    A step goes at the pace of the same work on the same architecture before in this folder; where there was none, the
+    machine is timed.
 
     Args:
         experiment: What is asked.
         out: The folder, in which some of it may be done.
         machine: Where it will run.
+        sources: The images; none: those of a data set whose size is known.
         only: A pattern: only certifications with such names, and the networks they need.
-        sources: The images, where they are read already; by default as `find_sources` finds them.
     """
-    runs = [run for run in experiment.certifications if fnmatchcase(run.name, only)]
+    runs = [run for run in experiment.certifications.values() if fnmatchcase(run.name, only)]
     if not runs:
-        names = ", ".join(run.name for run in experiment.certifications)
+        names = ", ".join(experiment.certifications)
         raise InvalidInputError(f"expected a pattern for some of {names}, got only={only!r}")
-    return _Planner(experiment, out, machine, size_of(experiment, sources or find_sources(experiment))).steps(runs)
+    needed = {run.network.name for run in runs}
+    for network in reversed(experiment.networks.values()):  # what is fine-tuned comes after what it starts from
+        if network.name in needed and network.start:
+            needed.add(network.start)
+    size = size_of(experiment, sources)
+    inputs = len(experiment.data.indices(size.test))
+    steps: list[Step] = []
+    for network in (network for name, network in experiment.networks.items() if name in needed):
+        if network.recipe is not None:
+            steps.append(_training(network, network.recipe, out / network.model.name, size))
+        steps += [_certification(run, out / RUNS / run.name, inputs) for run in runs if run.network is network]
+    speed = cache(partial(measure_speed, shape=size.shape, classes=size.classes, machine=machine))
+
+    def seconds(step: Step) -> float:
+        past = [each.past for each in steps if each.pace == step.pace]
+        passes, taken = sum(done for done, _ in past), sum(seconds for _, seconds in past)
+        if not step.passes or taken:
+            return step.passes * taken / max(1, passes)
+        measured = speed(step.pace[0])
+        return (step.passes - step.slow) / measured.sampling + step.slow / measured.search
+
+    return [replace(step, seconds=seconds(step)) for step in steps]
 
 
-@final
-class _Planner:
-    """Looks into the folder, and times what it must."""
-
-    def __init__(self, experiment: Experiment, out: Path, machine: Machine, size: DataSize) -> None:
-        self.experiment = experiment
-        self.out = out
-        self.size = size
-        self.inputs = len(experiment.indices(self.size.test))
-        # Forward passes and seconds of what was done before, by (architecture, what was done).
-        self.past: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
-
-        @cache
-        def measured(arch: str) -> Speed:
-            return measure_speed(arch, shape=self.size.shape, classes=self.size.classes, machine=machine)
-
-        self.measured = measured
-
-    def steps(self, runs: list[Certification]) -> list[Step]:
-        networks = self._needed(runs)
-        done = {run.name: self._rows(run) for run in runs}
-        trained = {network.name: self._trained(network) for network in networks if network.recipe}
-        found = []
-        for network in networks:
-            if network.recipe is not None:
-                found.append(self._training(network, trained[network.name]))
-            found += [self._certification(run, done[run.name]) for run in runs if run.network is network]
-        return found
-
-    def _needed(self, runs: list[Certification]) -> list[Network]:
-        names = {run.network.name for run in runs}
-        for network in reversed(self.experiment.networks):  # what is fine-tuned comes after what it starts from
-            if network.name in names and network.start:
-                names.add(network.start)
-        return [network for network in self.experiment.networks if network.name in names]
-
-    def _rows(self, run: Certification) -> int:
-        folder = self.out / RUNS / run.name
-        if not (folder / TABLE).exists():
-            return 0
-        table = read_table(folder)
-        seconds = float(np.nansum(table.seconds))
-        if seconds:
-            passes = int(table.samples.sum()) + len(table) * (run.budget.n0 + run.search.cost())
-            self.past[run.network.arch, run.search_name].append((passes, seconds))
-        return len(table)
-
-    def _trained(self, network: Network) -> int:
-        """Training steps done."""
-        folder = self.out / NETWORKS / network.name
-        if not (folder / CHECKPOINT).exists():
-            return 0
+def _training(network: Network, recipe: Recipe, folder: Path, size: DataSize) -> Step:
+    total = recipe.epochs * max(1, size.train // min(recipe.batch, size.train))
+    steps, seconds = 0, 0.0
+    if (folder / CHECKPOINT).exists():
         content = read_checkpoint(folder / CHECKPOINT)
-        steps, all_steps = int(content["steps_done"]), self._all_steps(network)
-        assert network.recipe is not None
-        self.past[network.arch, "train"].append(
-            (self.size.train * network.recipe.passes * steps // all_steps, float(content["seconds"]))
-        )
-        # The last step is there before the network is written.
-        return steps if (folder / SUMMARY).exists() else min(steps, all_steps - 1)
-
-    def _all_steps(self, network: Network) -> int:
-        assert network.recipe is not None
-        return network.recipe.epochs * max(1, self.size.train // min(network.recipe.batch, self.size.train))
-
-    def _training(self, network: Network, done: int) -> Step:
-        assert network.recipe is not None
-        total = self._all_steps(network)
-        passes = self.size.train * network.recipe.passes * (total - done) // total
-        past = self.past[network.arch, "train"]
-        seconds = _at_pace(past, passes) if past else passes / self.measured(network.arch).search if passes else 0.0
-        return Step(kind="train", name=network.name, done=done, total=total, passes=passes, seconds=seconds)
-
-    def _certification(self, run: Certification, done: int) -> Step:
-        left = max(0, self.inputs - done)
-        passes = left * _passes(run)
-        past = self.past[run.network.arch, run.search_name]
-        seconds = _at_pace(past, passes) if past else self._by_measure(run, left) if left else 0.0
-        return Step(kind="certify", name=run.name, done=done, total=self.inputs, passes=passes, seconds=seconds)
-
-    def _by_measure(self, run: Certification, inputs: int) -> float:
-        speed, search = self.measured(run.network.arch), run.search.cost()
-        is_small = run.search_name in _SMALL_BATCHES
-        sampling = (_passes(run) - search) / speed.sampling
-        return inputs * (sampling + search / (speed.search if is_small else speed.sampling))
-
-
-def _passes(run: Certification) -> int:
-    """Forward passes for an input; at most, where it may stop early or get fewer."""
-    return run.budget.n0 + run.budget.n + run.search.cost()
-
-
-def _at_pace(past: list[tuple[int, float]], passes: int) -> float:
-    """Seconds for so many passes, at the pace of what was done before."""
-    return passes * sum(seconds for _, seconds in past) / max(1, sum(done for done, _ in past))
-
-
-def find_sources(experiment: Experiment) -> Sources | None:
-    """The images, where they are here; None where they are not and a plan can do without them."""
-    try:
-        return load_sources(experiment)
-    except DataError:
-        if _kind(experiment) not in _KNOWN:
-            raise
-        return None
-
-
-def size_of(experiment: Experiment, sources: Sources | None = None) -> DataSize:
-    """Of the data, where it is here; else what is known of the data set."""
-    if sources is None:
-        return _KNOWN[_kind(experiment)]
-    test, train = sources.test, sources.train
-    return DataSize(
-        train=len(train) if train else 0, test=len(test), shape=tuple(test.shape), classes=len(test.class_names)
+        steps, seconds = int(content["steps_done"]), float(content["seconds"])
+    # The last step is there before the network is written.
+    done = steps if (folder / SUMMARY).exists() else min(steps, total - 1)
+    passes = size.train * recipe.passes * (total - done) // total
+    pace, past = (network.arch, "training"), (size.train * recipe.passes * steps // total, seconds)
+    return Step(
+        kind="train", name=network.name, pace=pace, done=done, total=total, passes=passes, slow=passes, past=past
     )
 
 
-def _kind(experiment: Experiment) -> str:
-    return experiment.data.name.partition(":")[0]
+def _certification(run: Certification, folder: Path, inputs: int) -> Step:
+    budget, search = run.spec.budget, run.spec.search
+    done, past = 0, (0, 0.0)
+    if (folder / TABLE).exists():
+        table = read_table(folder)
+        done = len(table)
+        past = int(table.samples.sum()) + done * (budget.n0 + search.cost()), float(np.nansum(table.seconds))
+    left, pace = max(0, inputs - done), (run.network.arch, search.label())
+    passes = left * (budget.n0 + budget.n + search.cost())  # at most: an input may stop early or get fewer
+    slow = left * search.cost() if isinstance(search, AscentSearch | GridSearch) else 0
+    return Step(kind="certify", name=run.name, pace=pace, done=done, total=inputs, passes=passes, slow=slow, past=past)

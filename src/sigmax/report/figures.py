@@ -1,14 +1,14 @@
-"""Figures from runs."""
+"""Figures from runs: curves of the same series as the tables, sigma*, gains, times, and inputs under noise."""
 
 import re
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from math import inf
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -16,145 +16,106 @@ from numpy.typing import NDArray
 
 from sigmax.data import ImageSource
 from sigmax.files import write_atomically
-from sigmax.records import ABSTAIN, CertificateTable, Run
-from sigmax.report.canvas import (
-    COLOURS,
-    COLUMN,
-    GREY,
-    IN_A_LEGEND,
-    LINES,
-    PAGE,
-    STYLE,
-    draw_image,
-    literal,
-    new_figure,
-    new_panels,
-    render,
-    shade,
-    size_of,
-    split,
-)
-from sigmax.report.grouping import (
-    Pair,
-    Section,
-    group_by,
-    initial_sigma,
-    method_of,
-    search_name,
-    search_of,
-    steps_of,
-)
-from sigmax.report.metrics import (
-    average_certified_radius,
-    common_inputs,
-    counted_radii,
-    envelope,
-    kind_of_answers,
-)
-from sigmax.report.results import has_times, run_acr
+from sigmax.noise import find_noise
+from sigmax.report import canvas, metrics
+from sigmax.report.canvas import COLOURS, LINES, PAGE, STYLE, literal
+from sigmax.report.entries import Entry
+from sigmax.report.pairing import Pair
+from sigmax.report.sections import Section
 from sigmax.rounding import format_down, format_duration, format_nearest
+from sigmax.runs import ABSTAIN, CertificateTable
 
-_LINE = 0.25  # of a title
 _BINS = 30
 _OF_EACH = 2  # pictures
+_IN_A_LEGEND = 5  # methods; more go below the panels, so many in a row
 _BELOW_LEGEND = 0.54  # of the height of a panel
+_SINGLE = "single runs"  # the title of a panel
 _UNIT = "(input units)"
-_Look = dict[str, Any]  # of a line: label, colour and style
+_Style = dict[str, Any]  # of a line: colour and dashes
+_Curves = list[tuple[str, _Style, list[CertificateTable]]]  # label, style, and tables to draw the best of
+_Panels = list[tuple[str, _Curves]]  # each with its title
 
 
 @mpl.rc_context(STYLE)
 def draw_accuracy(section: Section) -> Figure:
-    """Certified accuracy by radius: a row for each search, with a panel for each sigma0 and one of the envelopes.
+    """Certified accuracy by radius: for each search a row, with a panel for each sigma0 and one of the best over all.
 
-    A row has the runs of its search, and beside them those of none; a family is drawn as the best of its runs at this
-    sigma0. A panel that only other searches have a run for is left out.
-    Runs whose records do not say their sigma0 share a panel, each as a line of its own.
+    A row has the series of its search and those without a search. A sigma0 that only other searches have is left out.
     """
-    searches = [name for name in group_by(section.runs, search_name) if name] or [""]
-    searched = {(initial_sigma(run), search_name(run)) for run in section.runs}
-    sigmas = sorted({sigma for sigma, _ in searched if sigma is not None})
-    unknown = [run for run in section.runs if initial_sigma(run) is None]
-    has_envelopes = len(section.runs) > 1 and len(sigmas) + len(unknown) > 1
-    count = len(sigmas) + bool(unknown) + has_envelopes
-    width, height = size_of(count)
-    figure = new_figure(width, height * len(searches))
-    rows = [figure] if len(searches) == 1 else np.ravel(np.asarray(figure.subfigures(len(searches), 1)))
-    grid = _radius_grid([run.table for run in section.runs])
-    families = section.families
-    styles = _family_styles(sorted(set(families.values())))
-    looks = {name: {"label": literal(family), **styles[family]} for name, family in families.items()}  # of each run
-    for row, search in zip(rows, searches, strict=True):
-        runs = [run for run in section.runs if search_name(run) in ("", search)]
-        panels = split(row, count)
-        for axes, sigma in zip(panels, sigmas, strict=False):
-            _draw_families(axes, grid, [run for run in runs if initial_sigma(run) == sigma], looks)
-            axes.set_visible((sigma, search) in searched or searched.isdisjoint((sigma, name) for name in searches))
-            axes.set_title(rf"$\sigma_0 = {sigma:g}$")
-        if unknown:
-            _draw_single_runs(panels[len(sigmas)], grid, unknown, looks)
-        if has_envelopes:
-            _draw_families(panels[-1], grid, runs, looks)
-            panels[-1].set_title("best at each radius")
-        if len(styles) <= IN_A_LEGEND and (has_envelopes or not unknown):
-            panels[-1].legend(loc="upper right")
-        _finish_curves([axes for axes in panels if axes.get_visible()], grid, section.runs[0].table.norm)
-        if len(searches) > 1:
-            row.suptitle(literal(search), fontsize=9, fontweight="bold")
-    if len(styles) > IN_A_LEGEND:
-        lines = [Line2D([], [], label=literal(family), **style) for family, style in styles.items()]
-        figure.legend(handles=lines, loc="outside lower center", ncols=IN_A_LEGEND)
+    styles = _styles(sorted({family for family, _ in section.series}))
+    searches = list(dict.fromkeys(search for _, search in section.series if search)) or [""]
+    rows = [_panels(section, search, styles) for search in searches]
+    figure, parts, places = canvas.new_panels(len(rows[0]), parts=len(rows))
+    for part, search, row, axes in zip(parts, searches, rows, places, strict=True):
+        _draw_panels(row, axes, [run.table for run in section.runs])
+        for (title, _), panel in zip(row, axes, strict=True):
+            if title == _SINGLE or (panel is axes[-1] and len(styles) <= _IN_A_LEGEND):
+                panel.legend(loc="upper right")
+        if len(rows) > 1:
+            part.suptitle(literal(search), fontsize=9, fontweight="bold")
+    if len(styles) > _IN_A_LEGEND:
+        _legend_below(figure, {literal(family): style for family, style in styles.items()})
     return figure
 
 
+def _panels(section: Section, search: str, styles: Mapping[str, _Style]) -> _Panels:
+    """The panels of a row: one for each sigma0, one of logs that do not say theirs, and one of the best over all."""
+    runs = section.runs
+    shown = [(family, series) for (family, of), series in section.series.items() if of in ("", search)]
+    panels: _Panels = []
+    for sigma in sorted({run.sigma0 for run in runs if run.sigma0 is not None}):
+        searched = {run.search for run in runs if run.sigma0 == sigma} - {""}
+        at = {family: [run.table for run in members if run.sigma0 == sigma] for family, members in shown}
+        is_left_out = searched and search not in searched
+        curves = [(literal(name), styles[name], tables) for name, tables in at.items() if tables and not is_left_out]
+        panels.append((rf"$\sigma_0 = {sigma:g}$", curves))
+    unknown = [run for run in runs if run.sigma0 is None]
+    if unknown:
+        named = dict(zip(short_names(unknown), unknown, strict=True))
+        looks = _styles([*named])
+        panels.append((_SINGLE, [(literal(name), looks[name], [run.table]) for name, run in named.items()]))
+    if len(panels) > 1 or len(unknown) > 1:
+        curves = [(literal(family), styles[family], [run.table for run in members]) for family, members in shown]
+        panels.append(("best at each radius", curves))
+    return panels
+
+
 @mpl.rc_context(STYLE)
-def draw_steps(series: Sequence[Sequence[Run]]) -> Figure:
+def draw_steps(series: Sequence[Sequence[Entry]]) -> Figure:
     """Certified accuracy by radius with more and more steps K of the search, a panel for each series."""
-    figure, panels = new_panels(len(series), taller=_LINE)
-    grid = _radius_grid([run.table for runs in series for run in runs])
-    steps = sorted({steps_of(run) for runs in series for run in runs})
-    shades = [shade(COLOURS[0], strength) for strength in np.linspace(0.3, 1.0, len(steps))]
-    colours = dict(zip(steps, shades, strict=True))
-    for axes, runs in zip(panels, series, strict=True):
-        for run in runs:
-            _draw_curve(axes, grid, [run.table], color=colours[steps_of(run)])
-        axes.set_title(f"{_title(runs[0])}\nACR {', '.join(format_nearest(run_acr(run)) for run in runs)}")
-    lines = [Line2D([], [], color=colour, label=f"$K$ = {k:,}") for k, colour in colours.items()]
-    figure.legend(handles=lines, loc="outside lower center", ncols=IN_A_LEGEND)
-    _finish_curves(panels, grid, series[0][0].table.norm)
+    figure, _, (axes,) = canvas.new_panels(len(series), taller=0.25)  # for a line more of title
+    steps = sorted({run.steps or 0 for runs in series for run in runs})
+    shades = [canvas.shade(COLOURS[0], strength) for strength in np.linspace(0.3, 1.0, len(steps))]
+    styles: dict[str, _Style] = {f"$K$ = {k:,}": {"color": shade} for k, shade in zip(steps, shades, strict=True)}
+    panels: _Panels = []
+    for runs in series:
+        curves = [(k, styles[k], [run.table]) for run in runs for k in [f"$K$ = {run.steps:,}"]]
+        panels.append((f"{_title(runs[0])}\nACR {', '.join(format_nearest(run.acr) for run in runs)}", curves))
+    _draw_panels(panels, axes, [run.table for runs in series for run in runs])
+    _legend_below(figure, styles)
     return figure
 
 
 @mpl.rc_context(STYLE)
-def draw_sigmas(runs: Sequence[Run], pairs: Sequence[Pair]) -> Figure:
+def draw_sigmas(runs: Sequence[Entry], pairs: Sequence[Pair]) -> Figure:
     """How sigma* is spread over the inputs, and which of them gained over their baseline, where there is one."""
-    baselines = {pair.run.name: pair.baseline for pair in pairs}
-    figure, panels = new_panels(len(runs))
+    baselines = {pair.run: pair.baseline.table for pair in pairs}
+    figure, _, (panels,) = canvas.new_panels(len(runs))
     for axes, run in zip(panels, runs, strict=True):
-        sigma, gained = run.table.sigma, np.zeros(len(run.table), dtype=bool)
-        has_baseline = run.name in baselines
-        if has_baseline:
-            ours, theirs = common_inputs(run.table, baselines[run.name].table)
-            sigma, gained = ours.sigma, counted_radii(ours) > counted_radii(theirs)
-        parts = {
-            f"radius gained ({gained.sum():,})": (sigma[gained], COLOURS[0]),
-            f"not gained ({(~gained).sum():,})": (sigma[~gained], "#BBBBBB"),
-        }
-        if not has_baseline:
-            parts = {f"no baseline ({len(sigma):,})": (sigma, COLOURS[5])}
-        axes.hist(
-            [values for values, _ in parts.values()],
-            bins=_bins(sigma, initial_sigma(run)).tolist(),
-            stacked=True,
-            color=[colour for _, colour in parts.values()],
-            label=list(parts),
-            rwidth=0.9,
-        )
-        if initial := initial_sigma(run):
-            axes.axvline(initial, ymax=_BELOW_LEGEND, color="black", lw=0.8, ls="--")
-            axes.text(
-                initial, _BELOW_LEGEND, r"$\sigma_0$", transform=axes.get_xaxis_transform(), ha="center", va="bottom"
-            )
-        axes.set(xlabel=rf"$\sigma^\ast$ {_UNIT}", title=_title(run, *_steps(run)))
+        table, colours = run.table, [COLOURS[5]]
+        parts = {f"no baseline ({len(table):,})": table.sigma}
+        if run in baselines:
+            table, baseline = metrics.common_inputs(table, baselines[run])
+            is_gain, colours = metrics.gained_radii(table, baseline) > 0, [COLOURS[0], "#BBBBBB"]
+            gained, rest = table.sigma[is_gain], table.sigma[~is_gain]
+            parts = {f"radius gained ({len(gained):,})": gained, f"not gained ({len(rest):,})": rest}
+        bins = _bins(table.sigma, run.sigma0).tolist()
+        axes.hist(list(parts.values()), bins=bins, stacked=True, color=colours, label=list(parts), rwidth=0.9)
+        if run.sigma0:
+            axes.axvline(run.sigma0, ymax=_BELOW_LEGEND, color="black", lw=0.8, ls="--")
+            across = axes.get_xaxis_transform()
+            axes.text(run.sigma0, _BELOW_LEGEND, r"$\sigma_0$", transform=across, ha="center", va="bottom")
+        axes.set(xlabel=rf"$\sigma^\ast$ {_UNIT}", title=_title(run, run.steps))
         axes.set_ylim(top=axes.dataLim.ymax / (_BELOW_LEGEND - 0.03))
         axes.legend(loc="upper center")
     panels[0].set_ylabel("inputs")
@@ -164,41 +125,32 @@ def draw_sigmas(runs: Sequence[Run], pairs: Sequence[Pair]) -> Figure:
 @mpl.rc_context(STYLE)
 def draw_gains(pairs: Sequence[Pair]) -> Figure:
     """The radius that each input gained over the baseline, from the largest gain to the largest loss."""
-    figure, panels = new_panels(len(pairs))
+    figure, _, (panels,) = canvas.new_panels(len(pairs))
     for axes, pair in zip(panels, pairs, strict=True):
-        ours, theirs = common_inputs(pair.run.table, pair.baseline.table)
-        gain = np.sort(counted_radii(ours) - counted_radii(theirs))[::-1]
+        gain = np.sort(metrics.gained_radii(*metrics.common_inputs(pair.run.table, pair.baseline.table)))[::-1]
         share = 100 * (np.arange(len(gain)) + 0.5) / len(gain)
         for sign, colour, word in ((gain > 0, COLOURS[0], "gained"), (gain < 0, COLOURS[1], "lost")):
             label = f"{word}: {sign.sum():,} of {len(gain):,}"
             axes.fill_between(share, np.where(sign, gain, 0.0), color=colour, lw=0, step="mid", label=label)
         axes.axhline(0, color="black", lw=0.6)
-        axes.axhline(gain.mean(), color=GREY, lw=0.8, ls="--", label=f"mean {gain.mean():+.3f}")
-        axes.set(xlim=(0, 100), xlabel="inputs, by gain (%)", title=_title(pair.run, *_steps(pair.run)))
+        axes.axhline(gain.mean(), color="#999999", lw=0.8, ls="--", label=f"mean {gain.mean():+.3f}")
+        axes.set(xlim=(0, 100), xlabel="inputs, by gain (%)", title=_title(pair.run, pair.run.steps))
         axes.legend(loc="upper right")
-    panels[0].set_ylabel(f"{_norm_symbol(pairs[0].run.table.norm)} radius gained {_UNIT}")
+    panels[0].set_ylabel(rf"$\ell_{pairs[0].run.table.norm}$ radius gained {_UNIT}")
     return figure
 
 
 @mpl.rc_context(STYLE)
-def draw_runtime(runs: Sequence[Run]) -> Figure:
+def draw_runtime(runs: Sequence[Entry]) -> Figure:
     """Seconds per input, mean and median, with the total of each run."""
-    timed = [run for run in runs if has_times(run)]
-    figure = new_figure(COLUMN, 0.75 + 0.2 * len(timed))
-    axes = figure.subplots()
-    places = np.arange(len(timed))[::-1]
-    means = np.array([run.table.seconds.mean() for run in timed])
-    axes.plot(means, places, "o", color=COLOURS[0], ms=4, label="mean")
-    medians = [np.median(run.table.seconds) for run in timed]
-    axes.plot(medians, places, "|", color=COLOURS[1], mew=1.5, ms=8, label="median")
-    for place, run in zip(places, timed, strict=True):
-        axes.annotate(
-            format_duration(float(run.table.seconds.sum())),
-            (1.02, place),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            fontsize=7,
-        )
+    timed = [run for run in runs if run.has_times]
+    figure = canvas.new_figure(canvas.COLUMN, 0.75 + 0.2 * len(timed))
+    axes, places, times = figure.subplots(), np.arange(len(timed))[::-1], [run.table.seconds for run in timed]
+    axes.plot([seconds.mean() for seconds in times], places, "o", color=COLOURS[0], ms=4, label="mean")
+    axes.plot([np.median(s) for s in times], places, "|", color=COLOURS[1], mew=1.5, ms=8, label="median")
+    for place, seconds in zip(places, times, strict=True):
+        total = format_duration(float(seconds.sum()))
+        axes.annotate(total, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=7)
     axes.annotate("total", (1.02, 1), xycoords="axes fraction", va="bottom", fontsize=7)
     axes.set(xlabel="time per input (s)", xlim=(0, None), ylim=(-0.6, len(timed) - 0.4))
     axes.set_yticks(places, [literal(name) for name in short_names(timed)])
@@ -208,69 +160,77 @@ def draw_runtime(runs: Sequence[Run]) -> Figure:
 
 
 @mpl.rc_context(STYLE)
-def draw_pictures(run: Run, source: ImageSource, *, baseline: Run | None = None, inputs: Sequence[int] = ()) -> Figure:
-    """Inputs clean, under noise at sigma0 and under noise at sigma*: extreme ones that are answered correctly.
-
-    `inputs` are others to show instead, each by its index; those that the run does not have are left out.
-    """
-    table = run.table
-    chosen = _rows_at(table, inputs) if inputs else _extreme_rows(run, baseline)
-    images = source.images([int(table.idx[row]) for row, _ in chosen])  # k channels height width
-    levels = [("clean", None), (r"noise at $\sigma_0$", initial_sigma(run)), (r"noise at $\sigma^\ast$", table.sigma)]
-    levels = [(name, level) for name, level in levels if name == "clean" or level is not None]
+def draw_pictures(run: Entry, source: ImageSource, baseline: Entry | None, inputs: Sequence[int] = ()) -> Figure:
+    """Inputs clean, under noise at sigma0 and at sigma*: extreme ones that are answered correctly, else `inputs`."""
+    table, names = run.table, source.class_names
+    rows = {index: row for row, index in enumerate(table.idx.tolist())}
+    chosen = {rows[i]: f"input {i}" for i in inputs if i in rows} if inputs else _extreme_rows(run, baseline)
+    images = source.images([int(table.idx[row]) for row in chosen])  # k channels height width
+    levels = {"clean": np.zeros(len(table))}
+    if run.sigma0 is not None:
+        levels[r"noise at $\sigma_0$"] = np.full(len(table), run.sigma0)
+    levels[r"noise at $\sigma^\ast$"] = table.sigma
     side = PAGE / (max(len(chosen), 2 * _OF_EACH) + 0.3)
-    figure = new_figure(PAGE, len(levels) * side + 0.65)
+    figure = canvas.new_figure(PAGE, len(levels) * side + 0.65)
     grid = figure.subplots(len(levels), len(chosen), squeeze=False)
-    for column, ((row, why), image) in enumerate(zip(chosen, images, strict=True)):
-        draw = np.random.default_rng(int(table.idx[row]))
-        noise = draw.uniform(-1, 1, image.shape) if table.norm == 1 else draw.standard_normal(image.shape)
-        for axes, (name, level) in zip(grid[:, column], levels, strict=True):
-            sigma = 0.0 if level is None else np.broadcast_to(level, len(table))[row]
-            draw_image(axes, image + sigma * noise)
-            if column == 0:
-                axes.set_ylabel(name)
-        radius, sigma_star = format_down(table.radius[row], 3), format_nearest(table.sigma[row], 3)
-        numbers = rf"$R$ = {radius}, $\sigma^\ast$ = {sigma_star}"
-        said = literal(_answer(int(table.predict[row]), int(table.label[row]), source.class_names))
-        grid[0, column].set_title(f"{why}\n{said}\n{numbers}", fontsize=7)
+    for column, (row, why), image in zip(grid.T, chosen.items(), images, strict=True):
+        for axes, sigmas in zip(column, levels.values(), strict=True):
+            canvas.draw_image(axes, _noisy(run, image, float(sigmas[row]), seed=int(table.idx[row])))
+        label, answer = int(table.label[row]), int(table.predict[row])
+        wrong = "" if answer == label else f"{'abstains' if answer == ABSTAIN else names[answer]}; is "
+        numbers = rf"$R$ = {format_down(table.radius[row])}, $\sigma^\ast$ = {format_nearest(table.sigma[row])}"
+        column[0].set_title(f"{why}\n{literal(wrong + names[label])}\n{numbers}", fontsize=7)
+    for axes, name in zip(grid[:, 0], levels, strict=True):
+        axes.set_ylabel(name)
     return figure
+
+
+def _noisy(run: Entry, image: NDArray[np.float32], sigma: float, *, seed: int) -> NDArray[np.float32]:
+    """The image under the noise of its run; of a log, under the usual noise of its norm."""
+    noise = run.spec.noise if run.spec else find_noise(f"l{run.table.norm}")
+    x, stream = torch.from_numpy(image)[None], torch.Generator().manual_seed(seed)
+    return np.asarray(noise.perturb(x, torch.tensor([sigma]), n=1, streams=[stream])[0, 0])
+
+
+def _extreme_rows(run: Entry, baseline: Entry | None) -> dict[int, str]:
+    """Rows of correct answers with the largest and the smallest sigma*, and with the largest gain; each once."""
+    table, right = run.table, np.flatnonzero(run.table.is_correct)
+    by_sigma = right[np.argsort(table.sigma[right], kind="stable")].tolist()
+    order = {r"largest $\sigma^\ast$": by_sigma[::-1], r"smallest $\sigma^\ast$": by_sigma}
+    if baseline is not None:
+        ours, theirs = metrics.common_inputs(table, baseline.table)
+        gain = dict(zip(ours.idx.tolist(), metrics.gained_radii(ours, theirs).tolist(), strict=True))
+        order["largest gain"] = sorted(right.tolist(), key=lambda row: -gain.get(int(table.idx[row]), -np.inf))
+    chosen: dict[int, str] = {}
+    for why, rows in order.items():
+        chosen |= dict.fromkeys([row for row in rows if row not in chosen][:_OF_EACH], why)
+    return chosen
 
 
 @mpl.rc_context(STYLE)
 def compare_runs(
-    tables: Sequence[tuple[str, CertificateTable]],
-    images: NDArray[np.float32],
-    rows: Sequence[int],
-    path: Path,
+    tables: Sequence[tuple[str, CertificateTable]], images: NDArray[np.float32], rows: Sequence[int], path: Path
 ) -> None:
-    """Curves of certified accuracy, above pictures with what the last table says of them.
-
-    Args:
-        tables: Each with its name in the legend.
-        images: (k, channels, height, width) in [0, 1].
-        rows: The row of the last table that each image belongs to.
-        path: Where the PNG goes.
-    """
-    figure = new_figure(PAGE, 5.0)
+    """Write a PNG: curves of named tables, above images (k, channels, height, width) of some rows of the last table."""
+    figure = canvas.new_figure(PAGE, 5.0)
     upper, lower = np.ravel(np.asarray(figure.subfigures(2, 1, height_ratios=(2.4, 1))))
     axes = upper.subplots()
-    grid = _radius_grid([table for _, table in tables])
+    curves: _Curves = []
     for (name, table), colour in zip(tables, cycle(COLOURS), strict=False):
-        acr = format_nearest(average_certified_radius(table))
-        _draw_curve(axes, grid, [table], label=literal(f"{name} ({kind_of_answers(table)}), ACR {acr}"), color=colour)
-    _, table = tables[-1]
-    _finish_curves([axes], grid, table.norm)
+        acr = format_nearest(metrics.average_certified_radius(table))
+        label = literal(f"{name} ({metrics.kind_of_answers(table)}), ACR {acr}")
+        curves.append((label, {"color": colour}, [table]))
+    _draw_panels([("", curves)], [axes], [table for _, table in tables])
     axes.legend(loc="upper right")
-    pictures = lower.subplots(1, len(rows), squeeze=False)[0]
-    for picture, image, row in zip(pictures, images, rows, strict=True):
-        draw_image(picture, image)
+    for picture, image, row in zip(lower.subplots(1, len(rows), squeeze=False)[0], images, rows, strict=True):
+        canvas.draw_image(picture, image)
         answer = "abstains" if table.predict[row] == ABSTAIN else f"says {table.predict[row]}"
-        sigma, radius = format_nearest(table.sigma[row], 3), format_down(table.radius[row], 3)
+        sigma, radius = format_nearest(table.sigma[row]), format_down(table.radius[row])
         picture.set_title(f"{answer}\n$\\sigma$ = {sigma}\nradius {radius}")
-    write_atomically(path, render(figure)["png"])
+    write_atomically(path, canvas.render(figure)["png"])
 
 
-def short_names(runs: Sequence[Run]) -> list[str]:
+def short_names(runs: Sequence[Entry]) -> list[str]:
     """The names of the runs without the words that all of them begin with."""
     words = [re.split(r"(?<=[-_/ ])", run.name) for run in runs]
     while len(words) > 1 and len({parts[0] for parts in words}) == 1 and min(map(len, words)) > 1:
@@ -278,13 +238,7 @@ def short_names(runs: Sequence[Run]) -> list[str]:
     return ["".join(parts) for parts in words]
 
 
-def _radius_grid(tables: Sequence[CertificateTable]) -> NDArray[np.float64]:
-    """Radii close enough for smooth lines, to a little beyond the largest that counts."""
-    largest = max(float(counted_radii(table).max(initial=0.0)) for table in tables)
-    return np.linspace(0.0, 1.05 * largest or 1.0, 1001)
-
-
-def _family_styles(families: Sequence[str]) -> dict[str, _Look]:
+def _styles(families: Sequence[str]) -> dict[str, _Style]:
     """A colour for each way of training, and a line for what is made of it: one sigma, DS, DS^2."""
     lines = dict(zip(("", "-ds", "-ds2", "-ds2-fixed"), LINES, strict=False))
     parts = {}
@@ -293,53 +247,35 @@ def _family_styles(families: Sequence[str]) -> dict[str, _Look]:
         made = next((ending for ending in lines if ending and name.endswith(ending)), "")
         parts[family] = (name.removesuffix(made), more), made
     colours = dict(zip(dict.fromkeys(way for way, _ in parts.values()), cycle(COLOURS), strict=False))
-    if len(colours) == len(families):  # nothing to tell apart by lines: they help the colours
-        ways = zip(families, colours.values(), cycle(LINES), strict=False)
-        return {family: {"color": colour, "ls": line} for family, colour, line in ways}
-    return {family: {"color": colours[way], "ls": lines[made]} for family, (way, made) in parts.items()}
+    is_free = len(colours) == len(families)  # nothing to tell apart by lines: they help the colours
+    ways = zip(parts.items(), cycle(LINES), strict=False)
+    return {name: {"color": colours[way], "ls": line if is_free else lines[made]} for (name, (way, made)), line in ways}
 
 
-def _draw_families(axes: Axes, grid: NDArray[np.float64], runs: Sequence[Run], looks: Mapping[str, _Look]) -> None:
-    for members in group_by(runs, lambda run: str(looks[run.name]["label"])).values():
-        _draw_curve(axes, grid, [run.table for run in members], **looks[members[0].name])
-
-
-def _draw_single_runs(axes: Axes, grid: NDArray[np.float64], runs: Sequence[Run], looks: Mapping[str, _Look]) -> None:
-    names = dict(zip((run.name for run in runs), short_names(runs), strict=True))
-    for members in group_by(runs, lambda run: str(looks[run.name]["label"])).values():
-        for run, line in zip(members, cycle(LINES), strict=False):
-            _draw_curve(axes, grid, [run.table], **looks[run.name] | {"label": literal(names[run.name]), "ls": line})
-    axes.set_title("single runs")
-    axes.legend(loc="upper right")
-
-
-def _draw_curve(axes: Axes, grid: NDArray[np.float64], tables: Sequence[CertificateTable], **style: Any) -> None:
-    """The envelope of the tables, down to 0; of one table its own curve."""
-    accuracy = envelope(tables, grid).accuracy
-    end = int(np.count_nonzero(accuracy)) + 1
-    axes.step(grid[:end], accuracy[:end], where="pre", **style)
-
-
-def _finish_curves(panels: Sequence[Axes], grid: NDArray[np.float64], norm: int) -> None:
-    for axes in panels:
-        axes.set(xlim=(0, grid[-1]), ylim=(0, 1), xlabel=f"{_norm_symbol(norm)} radius {_UNIT}")
+def _draw_panels(panels: _Panels, places: Sequence[Axes], tables: Sequence[CertificateTable]) -> None:
+    """Draw each curve down to 0, and all to a little beyond the largest radius; a panel without curves is left out."""
+    largest = max(float(metrics.counted_radii(table).max(initial=0.0)) for table in tables)
+    grid = np.linspace(0.0, 1.05 * largest or 1.0, 1001)
+    for (title, curves), axes in zip(panels, places, strict=True):
+        for label, style, members in curves:
+            accuracy, _ = metrics.envelope(members, grid)
+            end = int(np.count_nonzero(accuracy)) + 1
+            axes.step(grid[:end], accuracy[:end], where="pre", label=label, **style)
+        axes.set(title=title, xlim=(0, grid[-1]), ylim=(0, 1), xlabel=rf"$\ell_{tables[0].norm}$ radius {_UNIT}")
         axes.grid()
-    panels[0].set_ylabel("certified accuracy")
+        axes.set_visible(bool(curves))
+    next(axes for axes in places if axes.get_visible()).set_ylabel("certified accuracy")
 
 
-def _norm_symbol(norm: int) -> str:
-    return rf"$\ell_{norm}$"
+def _legend_below(figure: Figure, styles: Mapping[str, _Style]) -> None:
+    lines = [Line2D([], [], label=label, **style) for label, style in styles.items()]
+    figure.legend(handles=lines, loc="outside lower center", ncols=_IN_A_LEGEND)
 
 
-def _title(run: Run, *more: str) -> str:
-    sigma = initial_sigma(run)
-    below = [*([] if sigma is None else [rf"$\sigma_0 = {sigma:g}$"]), *more]
-    return "\n".join([literal(method_of(run)), *([", ".join(below)] if below else [])])
-
-
-def _steps(run: Run) -> list[str]:
-    """K, of an ascent."""
-    return [f"$K$ = {steps_of(run):,}"] if search_of(run).get("kind") == "AscentSearch" else []
+def _title(run: Entry, steps: int | None = None) -> str:
+    below = [] if run.sigma0 is None else [rf"$\sigma_0 = {run.sigma0:g}$"]
+    below += [] if steps is None else [f"$K$ = {steps:,}"]
+    return "\n".join(filter(None, (literal(run.method), ", ".join(below))))
 
 
 def _bins(sigma: NDArray[np.float64], initial: float | None) -> NDArray[np.float64]:
@@ -350,32 +286,3 @@ def _bins(sigma: NDArray[np.float64], initial: float | None) -> NDArray[np.float
     # What rounding puts on an edge gets a bin more.
     below, above = (np.ceil(reach / width - 0.5 + 1e-6) for reach in (middle - low, high - middle))
     return middle + width * (np.arange(-below, above + 2) - 0.5)
-
-
-def _answer(predict: int, label: int, names: Sequence[str]) -> str:
-    if predict == label:
-        return names[label]
-    return f"{'abstains' if predict == ABSTAIN else names[predict]}; is {names[label]}"
-
-
-def _rows_at(table: CertificateTable, inputs: Sequence[int]) -> list[tuple[int, str]]:
-    places = {idx: row for row, idx in enumerate(table.idx.tolist())}
-    return [(places[idx], f"input {idx}") for idx in dict.fromkeys(inputs) if idx in places]
-
-
-def _extreme_rows(run: Run, baseline: Run | None) -> list[tuple[int, str]]:
-    """Rows of correct answers with the largest and the smallest sigma*, and with the largest gain; each once."""
-    table = run.table
-    right = np.flatnonzero(table.is_correct)
-    by_sigma = right[np.argsort(table.sigma[right], kind="stable")]
-    order = [(by_sigma[::-1], "largest $\\sigma^\\ast$"), (by_sigma, "smallest $\\sigma^\\ast$")]
-    if baseline is not None:
-        ours, theirs = common_inputs(table, baseline.table)
-        gain = dict(zip(ours.idx.tolist(), (counted_radii(ours) - counted_radii(theirs)).tolist(), strict=True))
-        by_gain = sorted(right.tolist(), key=lambda row: -gain.get(int(table.idx[row]), -inf))
-        order.append((np.array(by_gain), "largest gain"))
-    chosen: dict[int, str] = {}
-    for rows, why in order:
-        for row in [int(row) for row in rows if int(row) not in chosen][:_OF_EACH]:
-            chosen[row] = why
-    return list(chosen.items())

@@ -1,309 +1,177 @@
-"""The tables of a report, from runs. Cells are rounded for people, records are exact."""
+"""The tables of a report: their cells are rounded for people and exact for programs."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sigmax.records import Run
-from sigmax.report.grouping import (
-    UNKNOWN,
-    Pair,
-    Section,
-    describe_samples,
-    initial_sigma,
-    method_of,
-    samples_of,
-    search_of,
-    upper_bound,
-)
-from sigmax.report.metrics import (
-    CONFIDENCE,
-    accuracy_interval,
-    acr_interval,
-    average_certified_radius,
-    certified_accuracy,
-    compare_tables,
-    envelope,
-    gain_interval,
-    kind_of_answers,
-    summarise,
-)
-from sigmax.report.tables import ResultTable
+from sigmax.noise import Gaussian, Uniform
+from sigmax.report import metrics
+from sigmax.report.entries import Entry, describe_named, joined
+from sigmax.report.pairing import Pair
+from sigmax.report.sections import Section
+from sigmax.report.tables import Cell, ResultTable
 from sigmax.rounding import format_nearest
 
-SETTINGS = "settings"  # the name of that table
-_PERCENT = f"{100 * CONFIDENCE:g} %"
-_NEITHER = "-"  # of two runs has anything at a radius
+UNKNOWN = "-"  # the record does not say
+_PERCENT = f"{100 * metrics.CONFIDENCE:g} %"
+_Show = Callable[[float], str]
 
 
 def overview_table(section: Section) -> ResultTable:
     """Each run in a line: accuracy and ACR with intervals, ACR without inputs at the bound, abstentions."""
-    rows, records = [], []
+    rows = []
     for run in section.runs:
-        summary = summarise(run.name, run.table, [0.0], upper=upper_bound(run))
-        accuracy, acr = accuracy_interval(run.table, 0.0), acr_interval(run.table)
-        has_bound = upper_bound(run) is not None
-        inside = UNKNOWN if summary.acr_inside is None else format_nearest(summary.acr_inside)
-        rows.append(
-            (
-                *(run.name, method_of(run), _shown(initial_sigma(run)), summary.answers),
-                _with_interval(summary.accuracy[0], accuracy),
-                _with_interval(summary.acr, acr),
-                f"{inside} ({summary.at_bound})" if has_bound else UNKNOWN,
-                format_nearest(summary.abstained),
-            )
-        )
-        records.append(
-            {
-                "run": run.name,
-                "method": method_of(run),
-                "sigma0": initial_sigma(run),
-                "answers": summary.answers,
-                "inputs": summary.inputs,
-                "n": samples_of(run),
-                "accuracy": summary.accuracy[0],
-                "accuracy_low": accuracy[0],
-                "accuracy_high": accuracy[1],
-                "acr": summary.acr,
-                "acr_low": acr[0],
-                "acr_high": acr[1],
-                "at_bound": summary.at_bound if has_bound else None,
-                "acr_inside": summary.acr_inside,
-                "abstained": summary.abstained,
-            }
-        )
-    return ResultTable(
-        name=section.file("overview"),
-        caption=f"Accuracy on clean inputs, average certified radius (ACR) and abstentions: {scope(section.runs)}. "
-        f"In brackets {_PERCENT} intervals over inputs: exact binomial for accuracy, bootstrap for ACR. The inner ACR "
-        "leaves out the inputs, counted in brackets, whose sigma is at the upper bound of its search.",
-        header=("run", "method", "sigma0", "answers", "accuracy", "ACR", "inner ACR", "abstained"),
-        rows=tuple(rows),
-        best=_best(np.array([[run_acr(run)] for run in section.runs]), first=5),
-        records=tuple(records),
-    )
+        summary = metrics.summarise(run.name, run.table, [0.0], upper=run.upper)
+        accuracy = _number(summary.accuracy[0], metrics.accuracy_interval(run.table, 0.0))
+        acr, inside = _number(summary.acr, metrics.acr_interval(run.table)), _number(summary.acr_inside)
+        at_bound = None if run.upper is None else summary.at_bound
+        inner = Cell(UNKNOWN if at_bound is None else f"{inside} ({at_bound})", inside.value, at_bound=at_bound)
+        sigma, abstained = _number(run.sigma0, show="{:g}".format), _number(summary.abstained)
+        row = {"run": run.name, "method": run.method, "sigma0": sigma, "answers": summary.answers}
+        rows.append(row | {"accuracy": accuracy, "ACR": acr, "inner ACR": inner, "abstained": abstained})
+    said = f"Accuracy on clean inputs, average certified radius (ACR) and abstentions: {scope(section.runs)}. Brackets "
+    said += f"hold {_PERCENT} intervals over inputs: exact binomial for accuracy, bootstrap for ACR. The inner ACR "
+    said += "leaves out the inputs whose sigma is at the upper bound of its search; their number is in brackets."
+    return ResultTable.of(section.file("overview"), said, rows, ["ACR"])
 
 
 def accuracy_table(section: Section, radii: Sequence[float]) -> ResultTable:
     """Certified accuracy of each run at each radius."""
-    curves = np.array([[*certified_accuracy(run.table, radii), run_acr(run)] for run in section.runs])  # runs radii+1
-    names = [f"{radius:g}" for radius in radii]
-    return ResultTable(
-        name=section.file("accuracy"),
-        caption=f"Certified accuracy at each l{_norm(section)} radius, and ACR: {scope(section.runs)}.",
-        header=("run", *names, "ACR"),
-        rows=tuple(
-            (run.name, *map(format_nearest, row)) for run, row in zip(section.runs, curves.tolist(), strict=True)
-        ),
-        best=_best(curves, first=1),
-        records=tuple(
-            {"run": run.name, **dict(zip([*names, "acr"], row, strict=True))}
-            for run, row in zip(section.runs, curves.tolist(), strict=True)
-        ),
-    )
+    names, rows = [*(f"{radius:g}" for radius in radii), "ACR"], []
+    for run in section.runs:
+        values = [*metrics.certified_accuracy(run.table, radii).tolist(), run.acr]
+        rows.append({"run": run.name, **dict(zip(names, map(_number, values), strict=True))})
+    said = f"Certified accuracy at each l{section.norm} radius, and ACR: {scope(section.runs)}."
+    return ResultTable.of(section.file("accuracy"), said, rows, names)
 
 
 def best_table(section: Section, radii: Sequence[float]) -> ResultTable:
     """The best certified accuracy of each method at each radius over its runs, as the paper's tables."""
-    curves, records = [], []
-    for method, runs in section.methods.items():
-        found = envelope([run.table for run in runs], radii)
-        by_acr = max(runs, key=run_acr)
-        curves.append([*found.accuracy.tolist(), run_acr(by_acr)])
-        for radius, accuracy, place in zip(radii, found.accuracy.tolist(), found.best, strict=True):
-            low, high = accuracy_interval(runs[place].table, radius)
-            records.append(_record(method, "certified accuracy", radius, accuracy, low, high, runs[place]))
-        records.append(_record(method, "ACR", None, run_acr(by_acr), *acr_interval(by_acr.table), by_acr))
-    return ResultTable(
-        name=section.file("best"),
-        caption=f"Best certified accuracy of each method at each l{_norm(section)} radius, and best ACR, over its runs "
-        f"(which of them, at which sigma0 and K, is chosen for each radius on the same inputs): {scope(section.runs)}.",
-        header=("method", "runs", *(f"{radius:g}" for radius in radii), "ACR"),
-        rows=tuple(
-            (method, str(len(runs)), *map(format_nearest, row))
-            for (method, runs), row in zip(section.methods.items(), curves, strict=True)
-        ),
-        best=_best(np.array(curves), first=2),
-        records=tuple(records),
-    )
+    rows = []
+    for method, runs in section.series.items():
+        row = {"method": joined(*method), "runs": str(len(runs))}
+        for name, value, run, (low, high) in _choices(runs, radii):
+            row[name] = Cell(format_nearest(value), value, low=low, high=high, run=run.name)
+        rows.append(row)
+    said = f"Best certified accuracy of each method at each l{section.norm} radius, and best ACR. For each of these, "
+    said += f"the best of its runs over sigma0 and K is chosen on the same inputs: {scope(section.runs)}."
+    return ResultTable.of(section.file("best"), said, rows, [*rows[0]][2:])
 
 
 def chosen_table(section: Section, radii: Sequence[float]) -> ResultTable:
     """Which run of a method is its best at which radii."""
     rows = []
-    for method, runs in section.methods.items():
-        found = envelope([run.table for run in runs], radii)
-        by_acr = max(runs, key=run_acr)
-        for place, run in enumerate(runs):
-            columns = zip(radii, found.best, found.accuracy, strict=True)
-            at = [f"{radius:g}" for radius, best, accuracy in columns if best == place and accuracy > 0]
-            if at or run is by_acr:
-                rows.append((method, run.name, ", ".join([*at, *(["ACR"] if run is by_acr else [])])))
-    return ResultTable(
-        name=section.file("chosen"),
-        caption=f"The runs behind the best of each method, and the radii at which they are (the first of equals): "
-        f"{scope(section.runs)}.",
-        header=("method", "run", "best at"),
-        rows=tuple(rows),
-    )
+    for method, runs in section.series.items():
+        chosen = [(name, run) for name, value, run, _ in _choices(runs, radii) if value or name == "ACR"]
+        at = {run: ", ".join(name for name, best in chosen if best is run) for run in runs}
+        rows += [{"method": joined(*method), "run": run.name, "best at": names} for run, names in at.items() if names]
+    said = "The runs behind the best of each method, and the radii at which they are the best (the first of equals)"
+    return ResultTable.of(section.file("chosen"), f"{said}: {scope(section.runs)}.", rows)
+
+
+def _choices(runs: Sequence[Entry], radii: Sequence[float]) -> list[tuple[str, float, Entry, metrics.Interval]]:
+    """The best of a method at each radius and by ACR, the first run that has it, and its interval."""
+    accuracy, places = metrics.envelope([run.table for run in runs], radii)
+    at = zip(radii, accuracy.tolist(), (runs[place] for place in places), strict=True)
+    run = max(runs, key=lambda run: run.acr)
+    best = [(f"{r:g}", value, run, metrics.accuracy_interval(run.table, r)) for r, value, run in at]
+    return [*best, ("ACR", run.acr, run, metrics.acr_interval(run.table))]
 
 
 def comparison_table(section: Section, pairs: Sequence[Pair]) -> ResultTable:
-    """Each per-input run against its baseline: how many inputs gained and lost, by how much, with an exact test."""
-    found = [compare_tables(pair.run.table, pair.baseline.table) for pair in pairs]
-    left_out = sum(comparison.left_out for comparison in found)
-    intervals = [gain_interval(pair.run.table, pair.baseline.table) for pair in pairs]
-    return ResultTable(
-        name=section.file("comparison"),
-        caption="Radius of each input against the same input in the baseline, wrong answers counting as 0: "
-        f"{scope_of_pairs(pairs)}. In brackets {_PERCENT} intervals of the mean gain by the bootstrap over inputs; p "
-        "is of the exact sign test, two-sided, which asks how many gained, not by how much."
-        + (f" Inputs that only one run of a pair has are left out ({left_out:,})." if left_out else ""),
-        header=("run", "baseline", "inputs", "gained", "lost", "equal", "mean gain", "p"),
-        rows=tuple(
-            (
-                *(pair.run.name, pair.baseline.name),
-                *(f"{count:,}" for count in (c.inputs, c.gained, c.lost, c.equal)),
-                f"{format_signed(c.mean_gain)} [{format_signed(low)}, {format_signed(high)}]",
-                format_p(c.p_value),
-            )
-            for pair, c, (low, high) in zip(pairs, found, intervals, strict=True)
-        ),
-        records=tuple(
-            {
-                "run": pair.run.name,
-                "baseline": pair.baseline.name,
-                **{k: v for k, v in asdict(c).items() if k != "at"},
-                "mean_gain_low": low,
-                "mean_gain_high": high,
-            }
-            for pair, c, (low, high) in zip(pairs, found, intervals, strict=True)
-        ),
-    )
+    """Each run against its baseline: how many inputs gained and lost, by how much, with an exact test."""
+    rows, left_out = [], 0
+    for pair in pairs:
+        tables = pair.run.table, pair.baseline.table
+        found = metrics.compare_tables(*tables)
+        counts = {name: Cell(f"{getattr(found, name):,}", getattr(found, name)) for name in ("gained", "lost", "equal")}
+        inputs = Cell(f"{found.inputs:,}", found.inputs, left_out=found.left_out)
+        gain = _number(found.mean_gain, metrics.gain_interval(*tables), show=format_signed)
+        row = {"run": pair.run.name, "baseline": pair.baseline.name, "inputs": inputs, **counts, "mean gain": gain}
+        rows.append(row | {"p": _number(found.p_value, show=format_p)})
+        left_out += found.left_out
+    said = "Radius of each input against the same input in the baseline, wrong answers counting as 0: "
+    said += f"{scope_of_pairs(pairs)}. Brackets hold {_PERCENT} bootstrap intervals of the mean gain. p is of the "
+    said += "two-sided exact sign test, which counts gains and losses whatever their size."
+    said += f" Inputs that only one run of a pair has are left out ({left_out:,})." if left_out else ""
+    return ResultTable.of(section.file("comparison"), said, rows)
 
 
 def gain_table(section: Section, pairs: Sequence[Pair], radii: Sequence[float]) -> ResultTable:
     """Certified accuracy gained over the baseline at each radius, with an exact test of each."""
-    found = [compare_tables(pair.run.table, pair.baseline.table, radii) for pair in pairs]
-    return ResultTable(
-        name=section.file("gain"),
-        caption=f"Certified accuracy gained over the baseline at each l{_norm(section)} radius, with p of the exact "
-        f"McNemar test in brackets, two-sided and not corrected for the number of tests ({_NEITHER}: neither certifies "
-        "any input): "
-        f"{scope_of_pairs(pairs)}.",
-        header=("run", "baseline", *(f"{radius:g}" for radius in radii)),
-        rows=tuple(
-            (
-                *(pair.run.name, pair.baseline.name),
-                *(
-                    f"{format_signed(at.accuracy - at.baseline_accuracy)} ({format_p(at.p_value)})"
-                    if at.accuracy or at.baseline_accuracy
-                    else _NEITHER
-                    for at in comparison.at
-                ),
-            )
-            for pair, comparison in zip(pairs, found, strict=True)
-        ),
-        records=tuple(
-            {"run": pair.run.name, "baseline": pair.baseline.name, **asdict(at)}
-            for pair, comparison in zip(pairs, found, strict=True)
-            for at in comparison.at
-        ),
-    )
+    rows = []
+    for pair in pairs:
+        row = {"run": pair.run.name, "baseline": pair.baseline.name}
+        for radius in radii:
+            at = metrics.compare_tables(pair.run.table, pair.baseline.table, radius=radius)
+            text = f"{format_signed(at.mean_gain)} ({format_p(at.p_value)})" if at.mean or at.baseline_mean else UNKNOWN
+            sides = {"accuracy": at.mean, "baseline_accuracy": at.baseline_mean, "gained": at.gained, "lost": at.lost}
+            row[f"{radius:g}"] = Cell(text, at.mean_gain, **sides, p_value=at.p_value)
+        rows.append(row)
+    said = f"Certified accuracy gained over the baseline at each l{section.norm} radius. Brackets hold p of the "
+    said += f"two-sided exact McNemar test, not corrected for the number of tests ({UNKNOWN}: neither certifies any "
+    said += f"input): {scope_of_pairs(pairs)}."
+    return ResultTable.of(section.file("gain"), said, rows)
 
 
 def runtime_table(section: Section) -> ResultTable:
     """Seconds per input and in all, of the runs whose records say so."""
-    timed = [run for run in section.runs if has_times(run)]
-    return ResultTable(
-        name=section.file("runtime"),
-        caption=f"Seconds per input as recorded, and in all: {scope(timed)}. Where inputs are searched in groups, the "
-        "time of a group is on its first input: the mean tells more than the median.",
-        header=("run", "median", "mean", "total"),
-        rows=tuple(
-            (run.name, *(format_nearest(value, 2) for value in (np.median(s), s.mean())), f"{s.sum():,.0f}")
-            for run in timed
-            for s in [run.table.seconds]
-        ),
-        records=tuple(
-            {"run": run.name, "median": float(np.median(s)), "mean": float(s.mean()), "total": float(s.sum())}
-            for run in timed
-            for s in [run.table.seconds]
-        ),
-    )
+    timed, rows = [run for run in section.runs if run.has_times], []
+    for run in timed:
+        seconds = run.table.seconds
+        means = {name: float(of(seconds)) for name, of in (("median", np.median), ("mean", np.mean))}
+        cells = {name: Cell(format_nearest(value, 2), value) for name, value in means.items()}
+        rows.append({"run": run.name, **cells, "total": Cell(f"{seconds.sum():,.0f}", float(seconds.sum()))})
+    said = f"Seconds per input as recorded, and in all: {scope(timed)}. Inputs that are searched in a group have the "
+    said += "time of the group on the first of them: the mean tells more than the median."
+    return ResultTable.of(section.file("runtime"), said, rows)
 
 
-def settings_table(runs: Sequence[Run]) -> ResultTable:
+def settings_table(runs: Sequence[Entry]) -> ResultTable:
     """What every run was made with."""
-    rows = [settings_of(run) for run in runs]
-    return ResultTable(
-        name=SETTINGS,
-        caption=f"The settings of every run ({UNKNOWN}: its record does not say); each has its own inputs, n and kind "
-        "of certificate, point or settled.",
-        header=tuple(rows[0]),
-        rows=tuple(tuple(row.values()) for row in rows),
-    )
+    said = f"The settings of every run ({UNKNOWN}: not recorded)."
+    return ResultTable.of("settings", said, [settings_of(run) for run in runs])
 
 
-def settings_of(run: Run, unknown: str = UNKNOWN) -> dict[str, str]:
+def settings_of(run: Entry) -> dict[str, str]:
     """What a run was made with, in words, by name."""
-    table, config = run.table, run.config
+    table, spec = run.table, run.spec
+    own_noise = describe_named(spec.noise) if spec and not isinstance(spec.noise, Gaussian | Uniform) else ""
     said = {
-        "certificates": kind_of_answers(table),
-        "model": run.note("model"),
-        "engine": run.note("engine"),
-        "data": run.note("data"),
+        "run": run.name,
+        "certificates": metrics.kind_of_answers(table),
+        "model": spec and spec.model.name,
+        "backend": run.backend,
+        "data": spec and spec.data.name,
         "inputs": f"{len(table):,}" + (f" ({table.dropped} cut off)" if table.dropped else ""),
-        "norm": f"l{table.norm}",
-        "sigma0": initial_sigma(run),
-        "search": _search(run),
-        "n0": config.get("n0"),
-        "n": describe_samples(run, unknown),
-        "alpha": config.get("alpha"),
-        "seed": None if config.get("seed") is None else str(config["seed"]),  # no number to count with
+        "norm": joined(f"l{table.norm}", own_noise),
+        "sigma0": _number(run.sigma0, show="{:g}".format),
+        "search": spec and describe_named(spec.search),
+        "n0": spec and f"{spec.budget.n0:,}",
+        "n": run.n and run.samples,
+        "alpha": spec and f"{spec.budget.alpha:g}",
+        "seed": spec and str(spec.budget.seed),
     }
-    return {"run": run.name} | {name: unknown if value is None else _shown(value) for name, value in said.items()}
+    return {name: str(value or UNKNOWN) for name, value in said.items()}
 
 
-def run_acr(run: Run) -> float:
-    """ACR of a run."""
-    return average_certified_radius(run.table)
-
-
-def has_times(run: Run) -> bool:
-    """Whether its record says how long every input took."""
-    return bool(np.isfinite(run.table.seconds).all())
-
-
-def describe_inputs(runs: Sequence[Run]) -> str:
-    """How many inputs these runs have, of which data sets."""
-    counts = " or ".join(f"{n:,}" for n in sorted({len(run.table) for run in runs}))
-    names = sorted({said.partition(":")[0] for run in runs if (said := run.note("data"))})
-    return f"{counts} inputs" + (f" of {' and '.join(names)}" if names else "")
-
-
-def scope(runs: Sequence[Run]) -> str:
+def scope(runs: Sequence[Entry]) -> str:
     """What a caption must say of its runs: how many inputs, which n and alpha, which kind of certificate."""
-    kinds = sorted({kind_of_answers(run.table) for run in runs})
-    sampled = sorted(runs, key=lambda run: samples_of(run) or 0)
-    ns = " or ".join(dict.fromkeys(describe_samples(run, "not recorded") for run in sampled))
-    alphas = " or ".join(f"{a:g}" for a in sorted({run.config["alpha"] for run in runs if "alpha" in run.config}))
-    said = f"n = {ns}" + (f", alpha = {alphas}" if alphas else "")
-    return f"{describe_inputs(runs)}, {said}, {' and '.join(kinds)} certificates"
+    counts = " or ".join(f"{n:,}" for n in sorted({len(run.table) for run in runs}))
+    kinds = " and ".join(sorted({run.kind for run in runs} - {""}))
+    ns = " or ".join(dict.fromkeys(run.samples for run in sorted(runs, key=lambda run: run.n or 0)))
+    alphas = " or ".join(f"{alpha:g}" for alpha in sorted({run.spec.budget.alpha for run in runs if run.spec}))
+    answers = " and ".join(sorted({metrics.kind_of_answers(run.table) for run in runs}))
+    inputs = f"{counts} inputs" + (f" of {kinds}" if kinds else "")
+    return joined(inputs, f"n = {ns}", f"alpha = {alphas}" if alphas else "", f"{answers} certificates")
 
 
 def scope_of_pairs(pairs: Sequence[Pair]) -> str:
     """What the caption of a comparison must say of both sides."""
     runs, baselines = scope([pair.run for pair in pairs]), scope([pair.baseline for pair in pairs])
     said = runs if runs == baselines else f"{runs}; baselines: {baselines}"
-    is_said = all(_network(pair.run) and _network(pair.baseline) for pair in pairs)
-    return said if is_said else f"{said}; logs that do not say their network are taken to be of one"
-
-
-def _network(run: Run) -> str | None:
-    return run.config.get("fingerprint") or run.note("model")
+    is_known = all(pair.run.network and pair.baseline.network for pair in pairs)
+    return said if is_known else f"{said}; logs that do not say their network are taken to be of one"
 
 
 def format_p(p: float) -> str:
@@ -312,54 +180,14 @@ def format_p(p: float) -> str:
 
 
 def format_signed(value: float, digits: int = 3) -> str:
-    """A difference with its sign and so many decimals; no sign for what rounds to nothing."""
+    """A difference with its sign and so many decimals; no sign for what rounds to 0."""
     shown = format_nearest(abs(value), digits)
     return f"{'-' if value < 0 else '+'}{shown}" if float(shown) else shown
 
 
-def _search(run: Run) -> str | None:
-    """Its search: the kind and what it was set to."""
-    said = search_of(run)
-    known = {key: value for key, value in said.items() if key not in ("kind", "initial")}
-    if known.get("bounds", ()) is None and upper_bound(run) is not None:  # of our searches, not of one's own
-        known["bounds"] = "sigma0 / 4 to 2 sigma0"
-    own = [f"{key} {value}" for key, value in known.items() if value is not None]
-    return ": ".join([said["kind"], *([", ".join(own)] if own else [])]) if said else None
-
-
-def _norm(section: Section) -> int:
-    return section.runs[0].table.norm
-
-
-def _record(
-    method: str, measure: str, radius: float | None, value: float, low: float, high: float, run: Run
-) -> dict[str, object]:
-    return {
-        "method": method,
-        "measure": measure,
-        "radius": radius,
-        "value": value,
-        "low": low,
-        "high": high,
-        "run": run.name,
-    }
-
-
-def _best(values: NDArray[np.float64], *, first: int) -> frozenset[tuple[int, int]]:
-    """The cells with the largest value of their column, where there is a choice and something to praise."""
-    if len(values) < 2:
-        return frozenset()
-    is_best = (values == values.max(axis=0)) & (values > 0)
-    return frozenset((int(row), int(column) + first) for row, column in np.argwhere(is_best))
-
-
-def _with_interval(value: float, interval: tuple[float, float]) -> str:
-    low, high = map(format_nearest, interval)
-    is_known = interval[0] < interval[1]  # of inputs that are all alike the bootstrap knows nothing
-    return f"{format_nearest(value)} [{low}, {high}]" if is_known else format_nearest(value)
-
-
-def _shown(value: float | str | None) -> str:
-    if value is None or isinstance(value, str):
-        return value or UNKNOWN
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+def _number(value: float | None, interval: metrics.Interval | None = None, *, show: _Show = format_nearest) -> Cell:
+    if value is None or interval is None:
+        return Cell(UNKNOWN if value is None else show(value), value)
+    low, high = interval
+    is_known = low < high  # of inputs that are all alike the bootstrap knows nothing
+    return Cell(f"{show(value)} [{show(low)}, {show(high)}]" if is_known else show(value), value, low=low, high=high)

@@ -1,6 +1,7 @@
 """Metrics for loops of your own: fed with certificates as they come, asked at any time, merged across workers."""
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Self, final
 
 import numpy as np
@@ -8,35 +9,25 @@ from numpy.typing import NDArray
 
 from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.errors import InvalidInputError
-from sigmax.records import ABSTAIN, CertificateTable
-from sigmax.report.metrics import count_certified, counted_radii
+from sigmax.runs import ABSTAIN, CertificateTable
 
 Certificates = Sequence[PointCertificate | SettledCertificate]
 
 
 def certificate_table(
-    certificates: Certificates, labels: Sequence[int], *, name: str = "", norm: int | None = None
+    certificates: Certificates, labels: Sequence[int], *, norm: int | None = None
 ) -> CertificateTable:
-    """The table of certificates that are in memory, for every metric of `sigmax.report.metrics`.
+    """The table of points or settled answers, with the true class of each, for all of `sigmax.report.metrics`.
 
-    Args:
-        certificates: Points or settled answers, all in one norm.
-        labels: The true class of each.
-        name: Of the table.
-        norm: Needed only where no answer was sampled, so that none says it: all of them were looked up in a memory.
+    `norm` is needed only where all answers were looked up in a memory: these do not say it.
     """
     if len(certificates) != len(labels):
-        raise InvalidInputError(
-            f"expected one label per certificate, got {len(labels)} labels for {len(certificates)} certificates"
-        )
-    points = _points(certificates)
-    norms = _norms(points) | ({norm} if norm else set())
-    if len(norms) > 1:
-        raise InvalidInputError(f"expected certificates in one norm, got {sorted(norms)}")
-    if certificates and not norms:
-        raise InvalidInputError("expected norm=1 or norm=2 for answers that were all looked up, got none")
+        raise InvalidInputError(f"expected a label per certificate, got {len(labels)} for {len(certificates)}")
+    points, norms = _points(certificates), _norms(certificates) | ({norm} if norm else set())
+    if len(norms) > 1 or (certificates and not norms):
+        raise InvalidInputError(f"expected certificates in one norm, got {sorted(norms)}; looked-up ones need norm=")
     return CertificateTable(
-        name=name,
+        name="",
         idx=np.arange(len(labels)),
         label=np.array(labels, dtype=np.int64),
         predict=_labels(certificates),
@@ -56,16 +47,18 @@ def _points(certificates: Certificates) -> Certificates:
     return [answer.point or answer if isinstance(answer, SettledCertificate) else answer for answer in certificates]
 
 
-def _norms(points: Certificates) -> set[int]:
-    return {point.norm for point in points if isinstance(point, PointCertificate)}
-
-
 def _labels(certificates: Certificates) -> NDArray[np.int64]:
-    return np.array([ABSTAIN if c.label is None else c.label for c in certificates], dtype=np.int64)
+    return np.array([ABSTAIN if answer.label is None else answer.label for answer in certificates], dtype=np.int64)
+
+
+def _norms(certificates: Certificates) -> set[int]:
+    return {point.norm for point in _points(certificates) if isinstance(point, PointCertificate)}
 
 
 class _Metric:
-    """What has seen inputs, all certified in one norm."""
+    """What has seen inputs, all certified in one norm. Two of them added are as one that saw the inputs of both."""
+
+    radii: tuple[float, ...] = ()  # where it is asked
 
     def __init__(self) -> None:
         self.reset()
@@ -73,81 +66,44 @@ class _Metric:
     def reset(self) -> None:
         """Forget all inputs."""
         self.inputs = 0
-        self.norm: int | None = None  # no answer so far has said which: those that a memory looked up do not
+        self.norm: int | None = None  # None: no answer has said it yet
+        self._reached: list[float] = []  # the radii of correct answers
 
-    def _table(self, certificates: Certificates, labels: Sequence[int]) -> CertificateTable:
-        """The table of these, which are in the norm of those before."""
-        said = self.norm or next(iter(_norms(_points(certificates))), None)
-        table = certificate_table(certificates, labels, norm=said or 2)  # where nobody says it, no number depends on it
-        self.norm = said
-        self.inputs += len(table)
-        return table
+    def update(self, certificates: Certificates, labels: Sequence[int]) -> None:
+        """Count these answers to inputs with these labels."""
+        norm = self.norm or next(iter(_norms(certificates)), None)
+        table = certificate_table(certificates, labels, norm=norm or 2)  # no number depends on a norm that none says
+        self.norm, self.inputs = norm, self.inputs + len(table)
+        self._reached += table.radius[table.is_correct].tolist()
 
-    def _take(self, other: "_Metric") -> None:
-        """Add the inputs of another to those of this one."""
-        if self.norm and other.norm and self.norm != other.norm:
-            raise InvalidInputError(f"expected two metrics in one norm, got l{self.norm} and l{other.norm}")
-        self.norm = self.norm or other.norm
-        self.inputs += other.inputs
+    def __add__(self, other: Self) -> Self:
+        if self.radii != other.radii or (self.norm and other.norm and self.norm != other.norm):
+            both = [f"l{metric.norm or '?'} at {metric.radii}" for metric in (self, other)]
+            raise InvalidInputError(f"expected two metrics in one norm at the same radii, got {' and '.join(both)}")
+        total = copy(self)
+        total.inputs, total.norm = self.inputs + other.inputs, self.norm or other.norm
+        total._reached = self._reached + other._reached
+        return total
 
 
 @final
 class CertifiedAccuracy(_Metric):
-    """The share of the inputs so far that are answered correctly with a radius of at least r, for each r.
-
-    Two of them added are as one that saw the inputs of both.
-    """
+    """The share of the inputs so far that are answered correctly with a radius of at least r, for each r."""
 
     def __init__(self, radii: Sequence[float]) -> None:
-        self.radii = tuple(radii)
         super().__init__()
-
-    def reset(self) -> None:
-        """Forget all inputs."""
-        super().reset()
-        self._hits = np.zeros(len(self.radii), dtype=np.int64)
-
-    def update(self, certificates: Certificates, labels: Sequence[int]) -> None:
-        """Count these answers to inputs with these labels."""
-        self._hits = self._hits + count_certified(self._table(certificates, labels), self.radii)
+        self.radii = tuple(radii)
 
     def compute(self) -> NDArray[np.float64]:
         """Certified accuracy at each radius."""
-        return self._hits / max(self.inputs, 1)
-
-    def __add__(self, other: Self) -> Self:
-        if self.radii != other.radii:
-            raise InvalidInputError(f"expected two metrics at the same radii, got {self.radii} and {other.radii}")
-        total = type(self)(self.radii)
-        total._hits = self._hits + other._hits
-        for part in (self, other):
-            total._take(part)
-        return total
+        reached = np.array(self._reached)
+        return np.array([(reached >= radius).sum() for radius in self.radii]) / max(self.inputs, 1)
 
 
 @final
 class AverageCertifiedRadius(_Metric):
-    """ACR of the inputs so far: the mean of the radius where the answer is correct, else 0.
-
-    Two of them added are as one that saw the inputs of both.
-    """
-
-    def reset(self) -> None:
-        """Forget all inputs."""
-        super().reset()
-        self._radii = 0.0
-
-    def update(self, certificates: Certificates, labels: Sequence[int]) -> None:
-        """Count these answers to inputs with these labels."""
-        self._radii += float(counted_radii(self._table(certificates, labels)).sum())
+    """ACR of the inputs so far: the mean of the radius where the answer is correct, else 0."""
 
     def compute(self) -> float:
         """ACR."""
-        return self._radii / max(self.inputs, 1)
-
-    def __add__(self, other: Self) -> Self:
-        total = type(self)()
-        total._radii = self._radii + other._radii
-        for part in (self, other):
-            total._take(part)
-        return total
+        return float(np.sum(self._reached) / max(self.inputs, 1))

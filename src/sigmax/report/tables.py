@@ -1,30 +1,40 @@
-"""A table of results: cells as text, with the best ones marked, for every format alike."""
+"""A table of results: one value, written as Markdown, as LaTeX, as CSV and on the page."""
 
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, final
 
 # What a table says in words and a paper sets in symbols; not where it is part of a name.
-_SYMBOLS = (
-    (re.compile(r"(?<![\w-])sigma0(?![\w-])"), r"$\\sigma_0$"),
-    (re.compile(r"(?<![\w-])sigma\*"), r"$\\sigma^*$"),
-    (re.compile(r"(?<![\\\w-])sigma(?![\w-])"), r"$\\sigma$"),
-    (re.compile(r"(?<![\w-])l([12])(?![\w-])"), r"$\\ell_\1$"),
-    (re.compile(r"\b([Kn]) = "), r"$\1$ = "),
-    (re.compile(r"^-$"), "--"),
-    (re.compile(r"(^|[ (])-(?=\d)"), r"\1$-$"),
-    (re.compile("[<>|]"), r"$\g<0>$"),
-)
-_SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
+_SYMBOLS = {
+    r"(?<![\w-])sigma0(?![\w-])": r"$\\sigma_0$",
+    r"(?<![\w-])sigma\*": r"$\\sigma^*$",
+    r"(?<![\\\w-])sigma(?![\w-])": r"$\\sigma$",
+    r"(?<![\w-])l([12])(?![\w-])": r"$\\ell_\1$",
+    r"\b([Kn]) = ": r"$\1$ = ",
+    r"^-$": "--",
+    r"(^|[ (])-(?=\d)": r"\1$-$",
+    "[<>|]": r"$\g<0>$",
 }
-_LINE = 100  # characters, with room between columns
+_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_ESCAPED = str.maketrans(_SPECIAL | {character: f"\\{character}" for character in "&%$#_{}"})
 _NUMBER = re.compile(r"<?[-+]?[\d,.]+( [\[(].*)?|-")
+
+
+@final
+class Cell(str):
+    """A cell as people read it, with its exact value and what belongs to it, such as the ends of an interval."""
+
+    value: Any
+    more: Mapping[str, object]
+
+    def __new__(cls, text: str, value: object, **more: object) -> Self:
+        """The text, and what CSV has for it."""
+        cell = super().__new__(cls, text)
+        cell.value, cell.more = value, more
+        return cell
 
 
 @final
@@ -36,33 +46,35 @@ class ResultTable:
     caption: str  # says the inputs, n, and whether certificates are point or settled
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    best: frozenset[tuple[int, int]] = field(default=frozenset())  # (row, column) of the cells to stress
-    # The same for programs, at full precision; empty: the cells as they are.
-    records: tuple[Mapping[str, object], ...] = ()
+    best: frozenset[tuple[int, int]] = frozenset()  # (row, column) of the cells to stress
 
-    def __post_init__(self) -> None:
-        widths = {len(row) for row in (self.header, *self.rows)}
-        if len(widths) != 1:
-            raise ValueError(f"expected {len(self.header)} cells in every row, got {sorted(widths)}")
+    @classmethod
+    def of(cls, name: str, caption: str, rows: Sequence[Mapping[str, Any]], stressed: Collection[str] = ()) -> Self:
+        """The table of rows with cells by column; of several rows the largest in each `stressed` column is the best."""
+        header, cells = tuple(rows[0]), tuple(tuple(row.values()) for row in rows)
+        largest = {column: max(row[column].value for row in rows) for column in stressed if len(rows) > 1}
+        best = {(i, c) for c, most in largest.items() for i, row in enumerate(rows) if row[c].value == most > 0}
+        places = frozenset((i, header.index(column)) for i, column in best)
+        return cls(name=name, caption=caption, header=header, rows=cells, best=places)
 
     @property
     def is_numeric(self) -> tuple[bool, ...]:
-        """Of each column whether it holds numbers, which are set to the right."""
+        """Whether each column holds numbers, which are set to the right."""
         return tuple(all(_NUMBER.fullmatch(row[i]) for row in self.rows) for i in range(len(self.header)))
+
+    def written(self, cell: Callable[[str], str], stress: str) -> list[list[str]]:
+        """The rows with every cell written so, the best ones inside the format `stress`."""
+        return [
+            [stress.format(cell(text)) if (i, j) in self.best else cell(text) for j, text in enumerate(row)]
+            for i, row in enumerate(self.rows)
+        ]
 
 
 def to_markdown(table: ResultTable) -> str:
     """The table for people who read plain text, the best in bold."""
-
-    def line(cells: tuple[str, ...]) -> str:
-        return "| " + " | ".join(cells) + " |\n"
-
-    rules = tuple("---:" if is_numeric else "---" for is_numeric in table.is_numeric)
-    rows = (
-        tuple(f"**{_plain(cell)}**" if (i, j) in table.best else _plain(cell) for j, cell in enumerate(row))
-        for i, row in enumerate(table.rows)
-    )
-    return line(tuple(map(_plain, table.header))) + line(rules) + "".join(map(line, rows))
+    rules = ["---:" if is_numeric else "---" for is_numeric in table.is_numeric]
+    lines = [map(_plain, table.header), rules, *table.written(_plain, "**{}**")]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def _plain(cell: str) -> str:
@@ -71,49 +83,49 @@ def _plain(cell: str) -> str:
 
 
 def to_latex(table: ResultTable) -> str:
-    """The table for papers: booktabs, the best in bold; one that is wide is shrunk to the line."""
-    columns = "".join("r" if is_numeric else "l" for is_numeric in table.is_numeric)
-    rows = (
-        [rf"\textbf{{{_typeset(cell)}}}" if (i, j) in table.best else _typeset(cell) for j, cell in enumerate(row)]
-        for i, row in enumerate(table.rows)
-    )
-    is_wide = max(sum(map(len, row)) + 2 * len(row) for row in (table.header, *table.rows)) > _LINE
+    """The table for papers: booktabs, the best in bold; one wider than the line is shrunk to it."""
     lines = [
-        r"% needs \usepackage{booktabs,graphicx}" if is_wide else r"% needs \usepackage{booktabs}",
+        r"% needs \usepackage{booktabs,adjustbox}",
         r"\begin{table}[t]",
         r"  \centering",
         rf"  \caption{{{_typeset(table.caption)}}}",
         rf"  \label{{tab:{table.name}}}",
-        *([r"  \resizebox{\linewidth}{!}{%"] if is_wide else []),
-        rf"  \begin{{tabular}}{{{columns}}}",
+        r"  \begin{adjustbox}{max width=\linewidth}",
+        rf"  \begin{{tabular}}{{{''.join('r' if is_numeric else 'l' for is_numeric in table.is_numeric)}}}",
         r"    \toprule",
         _latex_line(map(_typeset, table.header)),
         r"    \midrule",
-        *map(_latex_line, rows),
+        *map(_latex_line, table.written(_typeset, r"\textbf{{{}}}")),
         r"    \bottomrule",
-        r"  \end{tabular}" + ("}" if is_wide else ""),
+        r"  \end{tabular}",
+        r"  \end{adjustbox}",
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _latex_line(cells: Iterable[str]) -> str:
-    """A row; where it begins with a bracket or a star, these would be options of the command before it."""
+    """A row; a bracket or a star at its beginning would be an option of the command before it."""
     text = " & ".join(cells)
     return f"    {'{}' * text.startswith(('[', '*'))}{text} " + r"\\"
 
 
 def _typeset(text: str) -> str:
-    text = "".join(_SPECIAL.get(character, character) for character in text)
-    for pattern, symbol in _SYMBOLS:
-        text = pattern.sub(symbol, text)
+    text = text.translate(_ESCAPED)
+    for pattern, symbol in _SYMBOLS.items():
+        text = re.sub(pattern, symbol, text)
     return text
 
 
 def to_csv(table: ResultTable) -> str:
-    """The table for programs: numbers at full precision."""
+    """The table for programs: numbers at full precision, and what belongs to a cell in columns after it."""
+    records: list[dict[str, object]] = [{} for _ in table.rows]
+    for record, row in zip(records, table.rows, strict=True):
+        for name, cell in zip(table.header, row, strict=True):
+            record[name] = getattr(cell, "value", cell)
+            record |= {f"{name}_{key}": value for key, value in getattr(cell, "more", {}).items()}
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.records[0] if table.records else table.header)
-    writer.writerows([record.values() for record in table.records] if table.records else table.rows)
+    writer = csv.DictWriter(text, records[0] if records else table.header, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
     return text.getvalue()

@@ -1,7 +1,9 @@
-"""Algorithm 1: stochastic gradient ascent on the certified radius over sigma, for each input."""
+"""Algorithm 1: stochastic gradient ascent on the certified radius over the per-input sigma."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self, final
 
 import torch
@@ -10,38 +12,41 @@ from torch import Tensor
 from sigmax.errors import InvalidInputError, ModelError
 from sigmax.noise import SmoothingDistribution
 from sigmax.sampling import Stage
-from sigmax.sigma.search import (
+from sigmax.search.base import (
     SEARCH_ROWS,
+    BoundedSearch,
+    Choice,
     SearchTask,
-    SigmaSearch,
     check_positive,
-    initial_sigma,
     keep_better,
-    limits_of,
     mean_probabilities,
+    resolved_bounds,
+    with_draws,
 )
 
 PAPER_STEP = 1e-4  # what the paper calls alpha
+ALGORITHM_1 = "Algorithm 1"
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AscentSearch(SigmaSearch):
-    """Gradient ascent on the radius from sigma0, never worse than sigma0 as far as a pilot can tell.
+class AscentSearch(BoundedSearch):
+    """Gradient ascent on the radius, starting at sigma0, which is kept where a pilot finds it better.
 
     Args:
         initial: sigma0, usually the noise level that the network was trained with.
         steps: K, the number of ascent steps.
         samples: n, the noise draws per step and input.
-        step_size: What the paper calls alpha.
-        bounds: Sigma is kept inside; by default [sigma0 / 4, 2 sigma0]. Far above its training sigma a
-            network answers one class for everything, and radii would grow without meaning.
-        clamp: Mean probabilities are cut to this range before the quantile function.
-        fixes_class: Maximise the radius of the class predicted under sigma0 (Eq. 2) rather than of
-            whichever class leads at a step.
-        pilot: Samples with which sigma* must beat sigma0 on a stream of their own; 0: always take sigma*.
+        step_size: The step size, which the paper calls alpha.
+        bounds: Bounds of sigma; by default [sigma0 / 4, 2 sigma0]. Far above its training sigma a network answers
+            one class for everything, and radii would grow without meaning.
+        clamp: Mean probabilities are clamped to this range before the quantile function.
+        fixes_class: Maximise the radius of the class predicted under sigma0 (Eq. 2), not of the class that leads at
+            each step.
+        pilot: Samples, from a stream of their own, in which sigma* must beat sigma0; 0: always take sigma*.
     """
 
+    name = "ascent"
     initial: float
     steps: int = 900
     samples: int = 1
@@ -59,37 +64,34 @@ class AscentSearch(SigmaSearch):
                 "expected steps >= 0, samples >= 1 and pilot >= 0, "
                 f"got steps={self.steps}, samples={self.samples}, pilot={self.pilot}"
             )
-        limits_of(self.initial, self.bounds)
+        object.__setattr__(self, "bounds", resolved_bounds(self.initial, self.bounds))
         if self.pilot and not self.fixes_class:
             raise InvalidInputError("expected fixes_class=True with a pilot, got False; set pilot=0")
 
     @classmethod
     def paper(cls, *, initial: float, steps: int = 900, samples: int = 1, step_size: float = PAPER_STEP) -> Self:
-        """The paper's Algorithm 1: plain ascent, the class free at each step, no bounds, no pilot."""
-        unbounded = (-float("inf"), float("inf"))
-        return cls(
-            initial=initial,
-            steps=steps,
-            samples=samples,
-            step_size=step_size,
-            bounds=unbounded,
-            fixes_class=False,
-            pilot=0,
-        )
+        """The paper's Algorithm 1: plain ascent with a free class, without bounds or pilot."""
+        bounded = cls(initial=initial, steps=steps, samples=samples, step_size=step_size)
+        return replace(bounded, bounds=(-math.inf, math.inf), fixes_class=False, pilot=0)
 
-    @property
-    def limits(self) -> tuple[float, float]:
-        """The bounds in force."""
-        return limits_of(self.initial, self.bounds)
+    def label(self) -> str:
+        """Algorithm 1, or how it differs from that."""
+        if self.upper is not None:
+            name = self._within("bounded ascent" if self.fixes_class else "bounded ascent, class free")
+        else:
+            name = "unbounded ascent" if self.fixes_class else ALGORITHM_1
+        if self.step_size != PAPER_STEP:
+            name += f", steps of {self.step_size:g}"
+        return with_draws(name, self.samples)
 
-    def find(self, task: SearchTask) -> Tensor:
-        """Ascend for all inputs, a few at a time, then let the pilot choose between sigma* and sigma0."""
+    def find(self, task: SearchTask) -> Choice:
+        """Ascend for a few inputs at a time; then let the pilot choose between sigma* and sigma0."""
         inputs = max(1, SEARCH_ROWS // self.samples)
         sigma = torch.cat([self._ascend(part) for part in task.split(inputs)])
-        return keep_better(task, sigma, self.initial, samples=self.pilot) if self.pilot else sigma
+        return Choice(sigma=keep_better(task, sigma, self.initial, samples=self.pilot))
 
     def cost(self) -> int:
-        """Each step is a forward and a backward pass for each draw; the pilot asks twice."""
+        """A forward and a backward pass per step and draw, and two pilots."""
         return 3 * self.steps * self.samples + 2 * self.pilot
 
     def _ascend(self, task: SearchTask) -> Tensor:
@@ -99,21 +101,16 @@ class AscentSearch(SigmaSearch):
             task.worked(3 * self.samples * len(x))
             return task.noise.perturb(x, sigma, n=self.samples, streams=streams)
 
-        return self.ascend(
-            lambda noisy: mean_probabilities(task.classifier, noisy),
-            task.x,
-            initial_sigma(task, self.initial),
-            perturb=perturb,
-            noise=task.noise,
-            label=task.label,
-        )
+        probabilities = partial(mean_probabilities, task.classifier)
+        start = task.constant(self.initial)
+        return self.ascend(probabilities, task.x, start, perturb=perturb, noise=task.noise, label=task.label)
 
-    # Gradients are needed here also where the caller has turned them off.
+    # The caller may have turned gradients off.
     @torch.inference_mode(False)
     @torch.enable_grad()
     def ascend(
         self,
-        probabilities: Callable[[Tensor], Tensor],
+        probabilities: Callable[[Tensor, Tensor], Tensor],
         x: Tensor,
         sigma: Tensor,
         *,
@@ -121,25 +118,23 @@ class AscentSearch(SigmaSearch):
         noise: SmoothingDistribution,
         label: Tensor | None = None,
     ) -> Tensor:
-        """Take the K steps of Algorithm 1 from `sigma`, (inputs,); the model's weights get no gradient.
+        """Take the K steps of Algorithm 1 from `sigma`; the model's weights get no gradient.
 
         Args:
-            probabilities: Mean class probabilities, (inputs, n, *dims) -> (inputs, classes).
+            probabilities: Mean class probabilities of noisy copies (inputs, n, *dims) at sigma, (inputs, classes).
             x: The inputs, (inputs, *dims).
             sigma: Where to start, (inputs,).
             perturb: Fresh noisy copies of x at sigma, (inputs, n, *dims), differentiable in sigma.
             noise: The smoothing distribution.
-            label: The class to certify, (inputs,); None: whichever leads at a step.
+            label: The class to certify, (inputs,); None: the class that leads at each step.
         """
-        x, label = x.clone(), None if label is None else label.clone()  # tensors of inference mode know no gradient
+        x, label = x.clone(), None if label is None else label.clone()  # tensors of inference mode have no gradients
         for _ in range(self.steps):
             sigma = sigma.detach().clone().requires_grad_()
-            probs = probabilities(perturb(x, sigma)).clamp(*self.clamp)  # inputs classes
+            probs = probabilities(perturb(x, sigma), sigma).clamp(*self.clamp)  # inputs classes
             if not probs.requires_grad:
-                # The radius has a slope in sigma of its own: it would be followed as if the model said nothing.
-                raise ModelError(
-                    "expected a model with gradients for the ascent, got none; use HalvingSearch (halving)"
-                )
+                # The radius depends on sigma directly too. The ascent would follow that slope and ignore the model.
+                raise ModelError("expected a model with gradients for an ascent, got none; use HalvingSearch (halving)")
             radius = noise.soft_radius(probs, sigma, label=label)  # inputs
             (slope,) = torch.autograd.grad(radius.sum(), sigma)
             sigma = (sigma + self.step_size * slope).clamp(*self.limits)

@@ -1,9 +1,10 @@
-"""What a sigma search is given and must return. A new search is one small class with `find`."""
+"""The interface of searches. A new search is one small class with `find` and `cost`."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, is_dataclass, replace
-from typing import Any, ClassVar, final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -11,35 +12,56 @@ from torch import Tensor
 from sigmax.bounds import clopper_pearson_lower
 from sigmax.errors import InvalidInputError
 from sigmax.models.classifier import BaseClassifier
+from sigmax.named import Named, name_of
 from sigmax.noise import SmoothingDistribution
 from sigmax.sampling import Progress, Stage, count_classes
 
-# Gradient searches evaluate the model at this one shape too, so that sigma does not depend on what else
-# is searched at the same time. Small, because a single input pays for all the rows.
+# Rows of every forward pass of `mean_probabilities`. One shape, so that sigma does not depend on the inputs searched
+# at the same time; small, because a single input pays for all rows.
 SEARCH_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchTask:
-    """Find sigma for these inputs: they will be certified with n samples at level alpha."""
+    """Inputs whose sigma is to be found. They will then be certified with n samples at level alpha."""
 
     classifier: BaseClassifier
     noise: SmoothingDistribution
     x: Tensor  # inputs *dims
-    label: Tensor | None  # (inputs,): the prediction under the initial sigma; None: the class is free
+    label: Tensor | None  # (inputs,): the prediction under sigma0; None: the class is free
     n: int
     alpha: float
     indices: tuple[int, ...]  # of the inputs in their data set
-    stream: Callable[[int, Stage], torch.Generator]  # the random stream of an index, from its beginning
+    stream: Callable[[int, Stage], torch.Generator]  # the random stream of an index, from its start
     batch_size: int
     on_progress: Progress | None = None
 
     def streams(self, stage: Stage) -> list[torch.Generator]:
-        """Fresh streams, one per input, each from its beginning."""
+        """One random stream per input, each from its start."""
         return [self.stream(index, stage) for index in self.indices]
 
+    def constant(self, sigma: float) -> Tensor:
+        """This sigma for every input, (inputs,)."""
+        return self.x.new_full((len(self.x),), sigma)
+
+    def hits(self, places: Tensor, sigma: Tensor, *, n: int, streams: Sequence[torch.Generator]) -> Tensor:
+        """How many of n samples at sigma have the task's label, for the inputs at these places, (places,)."""
+        if self.label is None:
+            raise InvalidInputError("expected a fixed class to count its hits, got none; set fixes_class=True")
+        counts = count_classes(
+            self.classifier,
+            self.x[places.to(self.x.device)],
+            sigma,
+            noise=self.noise,
+            n=n,
+            streams=streams,
+            batch_size=self.batch_size,
+            on_progress=self.on_progress,
+        )
+        return counts.gather(1, self.label.cpu()[places, None]).squeeze(1)
+
     def split(self, size: int) -> Iterator["SearchTask"]:
-        """The same task in parts of at most this many inputs."""
+        """The task in parts of at most this many inputs."""
         for start in range(0, len(self.x), size):
             part = slice(start, start + size)
             label = None if self.label is None else self.label[part]
@@ -51,27 +73,43 @@ class SearchTask:
             self.on_progress(forward_passes)
 
 
-class SigmaSearch(ABC):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The result of a search, for each input."""
+
+    sigma: Tensor  # (inputs,): the noise level, in the dtype of the inputs
+    tau: Tensor | None = None  # (inputs,): the level that a noise-aware network is told; None: sigma
+    expert: Tensor | None = None  # (inputs,): which of several networks; None: the first
+
+    def __getitem__(self, part: slice) -> "Choice":
+        """The choice for some of the inputs."""
+        tau, expert = (None if values is None else values[part] for values in (self.tau, self.expert))
+        return Choice(sigma=self.sigma[part], tau=tau, expert=expert)
+
+
+class SigmaSearch(Named, ABC):
     """Chooses sigma for each input."""
 
     is_per_input: ClassVar[bool] = True
-    revision: ClassVar[int] = 1  # grows when the same settings find another sigma
-    initial: float  # sigma0: where the search starts, and where a fixed class is predicted
+    initial: float  # sigma0: the search starts here, and a fixed class is predicted here
     fixes_class: bool  # whether the class is the prediction under sigma0 (paper, Eq. 2)
 
-    def settings(self) -> dict[str, Any]:
-        """What it is and how it is set, for the records: a run is continued only with the same."""
-        own = asdict(self) if is_dataclass(self) else getattr(self, "__dict__", {})
-        said = {"kind": type(self).__name__, "initial": self.initial, "fixes_class": self.fixes_class, **own}
-        return said | ({"revision": self.revision} if self.revision > 1 else {})
+    @property
+    def upper(self) -> float | None:
+        """The largest sigma that it may choose; None: unbounded."""
+        return None
+
+    def label(self) -> str:
+        """A phrase for tables and legends. It shows the settings other than sigma0 and K."""
+        return name_of(type(self))
 
     @abstractmethod
-    def find(self, task: SearchTask) -> Tensor:
-        """Return sigma, (inputs,) in the dtype of the inputs."""
+    def find(self, task: SearchTask) -> Choice:
+        """Choose the noise of each input."""
 
     @abstractmethod
     def cost(self) -> int:
-        """Forward passes per input, a backward pass counting as two: for progress and planning."""
+        """Forward passes per input, for progress and planning; a backward pass counts as two."""
 
 
 @final
@@ -79,6 +117,7 @@ class SigmaSearch(ABC):
 class FixedSigma(SigmaSearch):
     """The same sigma for every input, as in Cohen et al. 2019."""
 
+    name = "fixed"
     is_per_input: ClassVar[bool] = False
     initial: float
     fixes_class: bool = False  # the class is selected under the only sigma there is
@@ -86,78 +125,95 @@ class FixedSigma(SigmaSearch):
     def __post_init__(self) -> None:
         check_positive("sigma", self.initial)
 
-    def find(self, task: SearchTask) -> Tensor:
-        """Return sigma0 for all."""
-        return initial_sigma(task, self.initial)
+    def find(self, task: SearchTask) -> Choice:
+        """Choose sigma0 for all."""
+        return Choice(sigma=task.constant(self.initial))
 
     def cost(self) -> int:
         """Nothing to search."""
         return 0
 
 
-def limits_of(initial: float, bounds: tuple[float, float] | None) -> tuple[float, float]:
-    """The bounds in force, which sigma0 must be inside."""
+class BoundedSearch(SigmaSearch):
+    """A search inside bounds, which are resolved when it is made."""
+
+    bounds: tuple[float, float] | None
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The resolved bounds."""
+        assert self.bounds is not None
+        return self.bounds
+
+    @property
+    def upper(self) -> float | None:
+        """The upper bound, if it is finite."""
+        return self.limits[1] if self.limits[1] < math.inf else None
+
+    def _within(self, label: str) -> str:
+        """The label with the bounds, unless they are the default ones."""
+        if self.limits == resolved_bounds(self.initial, None):
+            return label
+        low, high = (bound / self.initial for bound in self.limits)
+        return f"{label} within {low:g} to {high:g} sigma0"
+
+
+def resolved_bounds(initial: float, bounds: tuple[float, float] | None) -> tuple[float, float]:
+    """The bounds of sigma, by default [sigma0 / 4, 2 sigma0]; sigma0 must be inside."""
     low, high = bounds or (initial / 4, 2 * initial)
+    if -float("inf") < low <= 0:
+        raise InvalidInputError(f"expected bounds above 0, got [{low}, {high}]")
     if not low <= initial <= high:
-        raise InvalidInputError(f"expected sigma0 inside its bounds, got {initial} and [{low}, {high}]")
+        raise InvalidInputError(f"expected sigma0 inside its bounds, got sigma0={initial} and [{low}, {high}]")
     return low, high
 
 
-def initial_sigma(task: SearchTask, initial: float) -> Tensor:
-    """sigma0 for each input of the task."""
-    return torch.full((len(task.x),), initial, dtype=task.x.dtype, device=task.x.device)
-
-
-def mean_probabilities(classifier: BaseClassifier, noisy: Tensor) -> Tensor:
-    """Mean over the draws of f(noisy), (inputs, draws, *dims) -> (inputs, classes); differentiable."""
+def mean_probabilities(classifier: BaseClassifier, noisy: Tensor, sigma: Tensor) -> Tensor:
+    """Mean of f(noisy, sigma) over the draws, (inputs, draws, *dims) -> (inputs, classes); differentiable."""
     inputs, draws = noisy.shape[:2]
-    rows = noisy.flatten(0, 1)
+    rows, told = noisy.flatten(0, 1), sigma.repeat_interleave(draws)
     missing = -len(rows) % SEARCH_ROWS
     padded = torch.cat([rows, rows[-1:].detach().expand(missing, *rows.shape[1:])])
-    probs = torch.cat([classifier.probabilities(part) for part in torch.split(padded, SEARCH_ROWS)])
+    told = torch.cat([told, told[-1:].detach().expand(missing)])
+    parts = zip(torch.split(padded, SEARCH_ROWS), torch.split(told, SEARCH_ROWS), strict=True)
+    probs = torch.cat([classifier.probabilities(part, tau) for part, tau in parts])
     return probs[: len(rows)].reshape(inputs, draws, -1).mean(dim=1)
 
 
 def projected_radius(task: SearchTask, sigma: Tensor, *, samples: int) -> Tensor:
-    r"""The radius that certification would give, judged by a pilot: $J(\sigma)$ in float64.
+    r"""The radius $J(\sigma)$ that certification would give, estimated by a pilot, in float64.
 
-    $J(\sigma) = R_\sigma(\mathrm{CP}(\tilde p N, N, \alpha))$ with $\tilde p = (k + 1/2)/(m + 1)$, where k of m
-    pilot samples answer the task's label, CP is the Clopper-Pearson lower bound, and N and alpha are
-    those of the certification; 0 where it would abstain. The pilot's noise is its own stream, and the
-    same for every sigma asked about: one for each input, (inputs,), or several at once, (choices, inputs).
+    $J(\sigma) = R_\sigma(\mathrm{CP}(\tilde p N, N, \alpha))$ with $\tilde p = (k + 1/2)/(m + 1)$. Here k of the m
+    pilot samples have the task's label, CP is the Clopper-Pearson lower bound, and N and alpha are those of the
+    certification; J is 0 where it would abstain. The pilot has its own random stream, and every sigma sees the same
+    noise. `sigma` has one value per input, (inputs,), or several, (choices, inputs).
     """
-    if task.label is None:
-        raise InvalidInputError("expected a fixed class for a pilot, got none; set fixes_class=True")
     choices = sigma.shape[:-1].numel()
-    counts = count_classes(
-        task.classifier,
-        task.x.repeat(choices, *[1] * (task.x.ndim - 1)),
-        sigma.flatten(),
-        noise=task.noise,
-        n=samples,
-        streams=[stream for _ in range(choices) for stream in task.streams(Stage.PILOT)],
-        batch_size=task.batch_size,
-        on_progress=task.on_progress,
-    )
-    hits = counts.gather(1, task.label.cpu().repeat(choices)[:, None]).squeeze(1).tolist()
-    radii = [project(task, k, samples, level) for k, level in zip(hits, sigma.flatten().tolist(), strict=True)]
+    places = torch.arange(len(task.x)).repeat(choices)
+    streams = [stream for _ in range(choices) for stream in task.streams(Stage.PILOT)]
+    hits = task.hits(places, sigma.flatten(), n=samples, streams=streams)
+    radii = []
+    for k, level in zip(hits.tolist(), sigma.flatten().tolist(), strict=True):
+        p_lower = clopper_pearson_lower((k + 0.5) / (samples + 1) * task.n, task.n, alpha=task.alpha)
+        radii.append(task.noise.radius(p_lower, sigma=level) if p_lower > 0.5 else 0.0)
     return torch.tensor(radii, dtype=torch.float64).reshape(sigma.shape)
 
 
-def project(task: SearchTask, k: float, samples: int, sigma: float) -> float:
-    """J of one input: the radius that certification would give if it hit as often as k of these samples did."""
-    p_lower = clopper_pearson_lower((k + 0.5) / (samples + 1) * task.n, task.n, alpha=task.alpha)
-    return task.noise.radius(p_lower, sigma=sigma) if p_lower > 0.5 else 0.0
-
-
 def keep_better(task: SearchTask, sigma: Tensor, initial: float, *, samples: int) -> Tensor:
-    """For each input sigma where a pilot of this many samples projects a larger radius than at sigma0, else sigma0."""
-    start = initial_sigma(task, initial)
+    """Replace sigma by sigma0 unless a pilot projects a larger radius for sigma; without samples, keep all."""
+    if not samples:
+        return sigma
+    start = task.constant(initial)
     own, kept = projected_radius(task, torch.stack([sigma, start]), samples=samples)
     return torch.where((own > kept).to(sigma.device), sigma, start)
 
 
+def with_draws(label: str, draws: int) -> str:
+    """The label with the number of noise draws per sigma, n in the paper's Algorithm 1, if there are several."""
+    return f"{label}, {draws} draws" if draws > 1 else label
+
+
 def check_positive(name: str, value: float) -> None:
     """Refuse a value that is not a finite positive number."""
-    if not 0.0 < value < float("inf"):
+    if not 0.0 < value < math.inf:
         raise InvalidInputError(f"expected {name} > 0, got {name}={value}")

@@ -1,7 +1,7 @@
-"""A smooth curve through few answers at several sigmas: what they say together about every sigma between.
+"""A smooth curve through the hit rates at several sigmas: the few samples of each also inform its neighbours.
 
-A network that hits a class always at one sigma and rarely at the next but one is on its way down at the one between,
-whatever luck a few samples had there.
+For example, if a network hits the class always at one sigma and rarely at the next but one, its hit rate must be
+falling at the sigma between, even if the few samples there all hit.
 """
 
 import math
@@ -18,15 +18,15 @@ from sigmax.noise import SmoothingDistribution
 
 Numbers = NDArray[np.float64]
 
-# The curve z(log sigma), with z the probit of the hit rate, is a Gaussian process: around _MEAN, wandering by _WANDER
-# within _LENGTH, on the whole higher or lower by _LEVEL. Of few settings that were tried on the answers of a CIFAR-10
-# network at 16 sigmas, this was the best by little; benchmarks/sigma_search.py shows what it gives there.
+# The curve z(log sigma), where z is the probit of the hit rate, is a Gaussian process with this mean. Its covariance is
+# squared exponential, with deviation _WANDER and length scale _LENGTH, plus a constant offset of deviation _LEVEL. Of
+# the few settings tried on a CIFAR-10 network at 16 sigmas, this was slightly the best (benchmarks/sigma_search.py).
 _MEAN, _WANDER, _LENGTH, _LEVEL = 2.0, 2.0, 0.4, 1.0
-# Newton's method on a concave function, each step halved until it climbs: it ends where nothing moves by _STILL.
+# Newton's method on a concave function, with each step halved until it climbs; it ends when nothing moves by _STILL.
 _NEWTON, _HALVINGS, _STILL = 100, 30, 1e-9
-# Radii are taken at these probits, and between them by straight lines; beyond, certification sees no difference.
+# Radii are computed at these probits and interpolated linearly. Beyond them, certification sees no difference.
 _PROBITS = np.linspace(0.0, 6.0, 121)
-# The mean over a normal distribution, by Gauss and Hermite: exact for polynomials of degree 17.
+# Gauss-Hermite quadrature for means over a normal distribution: exact for polynomials of degree 17.
 _NODES, _WEIGHTS = hermegauss(9)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
@@ -34,16 +34,16 @@ _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 def fit_probits(
     hits: NDArray[np.int64], draws: NDArray[np.int64], sigmas: Numbers, grid: Numbers
 ) -> tuple[Numbers, Numbers]:
-    """Mean and deviation (inputs, grid) of the probit of the hit rate at each sigma of the grid.
+    """Mean and standard deviation (inputs, grid) of the probit of the hit rate at each sigma of the grid.
 
-    Laplace's method: the curve of largest posterior probability, and the normal distribution that is curved alike
-    there (Rasmussen and Williams 2006, chapter 3).
+    Laplace's method: a normal approximation around the curve of largest posterior probability (Rasmussen and Williams
+    2006, chapter 3).
 
     Args:
-        hits: Of each input at each sigma, (inputs, sigmas).
-        draws: The samples there.
+        hits: Hits of each input at each sigma, (inputs, sigmas).
+        draws: Samples of each input at each sigma, (inputs, sigmas).
         sigmas: Where they were drawn, (sigmas,).
-        grid: Where to say what is known.
+        grid: Where to predict, (grid,).
     """
     here, there = np.log(sigmas), np.log(grid)
     prior = _covariance(here, here)  # sigmas sigmas
@@ -66,7 +66,7 @@ def fit_probits(
 
 @final
 class ExpectedRadii:
-    """J at each sigma of a grid: the radius to expect of the certification to come, when the hit rate is not sure."""
+    """J at each sigma of a grid: the expected radius of the certification, under an uncertain hit rate."""
 
     def __init__(self, noise: SmoothingDistribution, grid: Sequence[float], *, n: int, alpha: float) -> None:
         lower = [clopper_pearson_lower(p * n, n, alpha=alpha) for p in ndtr(_PROBITS).tolist()]
@@ -75,7 +75,7 @@ class ExpectedRadii:
         )  # grid probits
 
     def __call__(self, mean: Numbers, deviation: Numbers) -> Numbers:
-        """Of probits with this mean and deviation, both (inputs, grid)."""
+        """J (inputs, grid) for probits of this mean and standard deviation, both (inputs, grid)."""
         z = mean[..., None] + deviation[..., None] * _NODES  # inputs grid nodes
         radii = [np.interp(z[:, j], _PROBITS, row) @ _WEIGHTS for j, row in enumerate(self._radii)]
         return np.stack(radii, axis=1)
@@ -87,7 +87,7 @@ def _covariance(a: Numbers, b: Numbers) -> Numbers:
 
 
 def _whitened(root: Numbers, prior: Numbers) -> Numbers:
-    """I + R K R for each input, R the diagonal matrix of its roots: as well conditioned as can be."""
+    """I + R K R for each input, where R is the diagonal matrix of its roots; well conditioned."""
     whitened: Numbers = np.eye(len(prior)) + root[..., :, None] * prior * root[..., None, :]
     return whitened
 
@@ -95,12 +95,12 @@ def _whitened(root: Numbers, prior: Numbers) -> Numbers:
 def _climb(
     weights: Numbers, step: Numbers, prior: Numbers, hits: NDArray[np.int64], draws: NDArray[np.int64]
 ) -> Numbers:
-    """The weights after as much of each input's step, by halving, as does not lower its posterior probability."""
+    """The weights after a step that is halved, for each input, until it does not lower the posterior probability."""
     height = _log_posterior(weights, prior, hits, draws)
     share = np.ones((len(weights), 1))
     for _ in range(_HALVINGS):
         tried = weights + share * step
-        # Rounding may lower it too.
+        # The tolerance is for rounding.
         falls = _log_posterior(tried, prior, hits, draws) < height - 1e-12 * np.abs(height)
         if not falls.any():
             break
@@ -109,7 +109,7 @@ def _climb(
 
 
 def _log_posterior(weights: Numbers, prior: Numbers, hits: NDArray[np.int64], draws: NDArray[np.int64]) -> Numbers:
-    """Of the curve with these weights, but for a constant, (inputs,)."""
+    """Log posterior probability of the curve with these weights, up to a constant, (inputs,)."""
     wander = weights @ prior
     likelihood = hits * log_ndtr(_MEAN + wander) + (draws - hits) * log_ndtr(-_MEAN - wander)
     height: Numbers = (likelihood - 0.5 * weights * wander).sum(axis=1)
@@ -117,7 +117,7 @@ def _log_posterior(weights: Numbers, prior: Numbers, hits: NDArray[np.int64], dr
 
 
 def _likelihood(z: Numbers, hits: NDArray[np.int64], draws: NDArray[np.int64]) -> tuple[Numbers, Numbers]:
-    """Slope and curvature (downwards) of the logarithm of the probability of these counts."""
+    """First and negative second derivative in z of the log-likelihood of these counts."""
     density = -0.5 * z * z - 0.5 * math.log(2 * math.pi)
     up, down = np.exp(density - log_ndtr(z)), np.exp(density - log_ndtr(-z))
     misses = draws - hits

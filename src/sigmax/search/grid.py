@@ -1,20 +1,21 @@
-"""The paper's baseline: the best of equally spaced sigmas, judged by few samples each."""
+"""The paper's baseline: the best of equally spaced sigmas, with few samples each."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import Self, final
 
 import torch
 from torch import Tensor
 
 from sigmax.errors import InvalidInputError
 from sigmax.sampling import Stage
-from sigmax.sigma.search import (
+from sigmax.search.base import (
     SEARCH_ROWS,
+    Choice,
     SearchTask,
     SigmaSearch,
     check_positive,
-    initial_sigma,
     mean_probabilities,
+    with_draws,
 )
 
 
@@ -25,14 +26,16 @@ class GridSearch(SigmaSearch):
 
     Args:
         initial: sigma0, under which the class is predicted.
-        evaluations: Forward passes per input: the grid has evaluations / samples points. The paper's
-            200 equal K = 100 ascent steps with one draw, a forward and a backward pass each.
+        evaluations: Forward passes per input; the grid has evaluations / samples points. The paper's 200 equal
+            K = 100 ascent steps with one draw, a forward and a backward pass each.
         samples: n, the noise draws at each grid point.
-        upper: The grid ends here; it starts one spacing above 0, where the radius is 0.
-        clamp: Mean probabilities are cut to this range before the quantile function.
-        fixes_class: As in the paper's equation; False lets each grid point choose its class.
+        upper: The last grid point; the first is one spacing above 0.
+        clamp: Mean probabilities are clamped to this range before the quantile function.
+        fixes_class: Keep the class predicted under sigma0, as in the paper's equation; False lets each grid point
+            choose its class.
     """
 
+    name = "grid"
     initial: float
     evaluations: int = 200
     samples: int = 1
@@ -50,28 +53,37 @@ class GridSearch(SigmaSearch):
 
     @property
     def grid(self) -> list[float]:
-        """The sigmas that are tried."""
+        """The sigmas to try."""
         points = self.evaluations // self.samples
         return [self.upper * (i + 1) / points for i in range(points)]
 
-    def find(self, task: SearchTask) -> Tensor:
-        """Try the whole grid for all inputs, a few at a time."""
+    @classmethod
+    def like_ascent(cls, *, initial: float, steps: int = 900, samples: int = 1) -> Self:
+        """The grid with the cost of K ascent steps. As in the paper, a step costs two evaluations."""
+        return cls(initial=initial, evaluations=2 * steps * samples, samples=samples, upper=max(1.0, 2 * initial))
+
+    def label(self) -> str:
+        """The name, and the draws if there are several."""
+        return with_draws("grid", self.samples)
+
+    def find(self, task: SearchTask) -> Choice:
+        """Try the whole grid for a few inputs at a time."""
         inputs = max(1, SEARCH_ROWS // self.samples)
-        return torch.cat([self._best(part) for part in task.split(inputs)])
+        return Choice(sigma=torch.cat([self._best(part) for part in task.split(inputs)]))
 
     def cost(self) -> int:
-        """One forward pass for each evaluation."""
+        """One forward pass per evaluation."""
         return len(self.grid) * self.samples
 
     def _best(self, task: SearchTask) -> Tensor:
         streams = task.streams(Stage.SEARCH)
-        best = initial_sigma(task, self.initial)
+        best = task.constant(self.initial)
         best_radius = torch.full_like(best, -torch.inf)
         with torch.no_grad():
             for level in self.grid:
-                sigma = initial_sigma(task, level)
+                sigma = task.constant(level)
                 noisy = task.noise.perturb(task.x, sigma, n=self.samples, streams=streams)  # inputs n *dims
-                probs = mean_probabilities(task.classifier, noisy).clamp(*self.clamp)  # inputs classes
+                probs = mean_probabilities(task.classifier, noisy, sigma).clamp(*self.clamp)  # inputs classes
                 radius = task.noise.soft_radius(probs, sigma, label=task.label)  # inputs
                 better = radius > best_radius
                 best = torch.where(better, sigma, best)

@@ -1,4 +1,4 @@
-"""The network as certification will see it: in evaluation mode, without a trace in its training state."""
+"""The network as certification will see it: in evaluation mode, under noise, told the noise level if it takes one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,12 +11,14 @@ from sigmax.models.architectures import told
 from sigmax.noise import SmoothingDistribution
 from sigmax.sampling import Stage, random_stream
 
+# Logits of a batch of inputs; a noise-aware network also takes the noise level of each.
+Network = Callable[..., Tensor]
 _ROWS = 500  # images at a time
 
 
 @contextmanager
-def evaluating(network: Callable[..., Tensor]) -> Iterator[Callable[..., Tensor]]:
-    """The bare network in evaluation mode and full precision, taken out of what wraps it; then as it was.
+def evaluating(network: Network) -> Iterator[Network]:
+    """The bare network in evaluation mode and full precision; afterwards its modes are as before.
 
     Gradients with respect to inputs and sigma are small: half precision would lose them.
     """
@@ -34,11 +36,17 @@ def evaluating(network: Callable[..., Tensor]) -> Iterator[Callable[..., Tensor]
             module.training = is_training
 
 
+def noisy_logits(network: Network, noisy: Tensor, sigma: Tensor) -> Tensor:
+    """Logits (batch, draws, classes) of noisy copies (batch, draws, *dims) at the levels sigma, (batch,)."""
+    tau = sigma.repeat_interleave(noisy.shape[1])
+    return told(network, noisy.flatten(0, 1), tau).reshape(*noisy.shape[:2], -1)
+
+
 @torch.no_grad()
 def noisy_accuracy(
     network: nn.Module, source: ImageSource, *, noise: SmoothingDistribution, sigma: float, seed: int
 ) -> float:
-    """The share of images that the network gets right under one draw of noise each."""
+    """The share of images that the network classifies correctly under one draw of noise each."""
     device = next(network.parameters()).device
     stream = random_stream(seed, 0, Stage.PREDICTION, device)
     hits = 0
@@ -46,7 +54,8 @@ def noisy_accuracy(
         for start in range(0, len(source), _ROWS):
             places = range(start, min(start + _ROWS, len(source)))
             x = torch.from_numpy(source.images(places)).to(device)
-            noisy = x + sigma * noise.fill(torch.empty_like(x), generator=stream)
-            logits = told(fixed, noisy, torch.full((1,), sigma, device=device))
-            hits += int((logits.argmax(dim=1).cpu().numpy() == source.labels[start : start + _ROWS]).sum())
+            levels = x.new_full((len(x),), sigma)
+            eps = noise.fill(torch.empty_like(x), generator=stream).unsqueeze(1)
+            answers = noisy_logits(fixed, noise.add(x, levels, eps), levels).argmax(dim=-1).squeeze(1)
+            hits += int((answers.cpu().numpy() == source.labels[start : start + _ROWS]).sum())
     return hits / len(source)

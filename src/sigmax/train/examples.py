@@ -1,8 +1,8 @@
-"""Training examples in a deterministic order: an epoch's order, crops and flips follow from (seed, epoch)."""
+"""Training examples in a deterministic order: (seed, epoch) decides order, crops and flips of an epoch."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, final, get_args
+from typing import Literal, final
 
 import numpy as np
 import torch
@@ -15,31 +15,30 @@ from sigmax.data.source import Images
 from sigmax.errors import InvalidInputError
 
 Augment = Literal["none", "crop", "crop-flip", "crop-flip-cutout"]
-AUGMENTS: tuple[str, ...] = get_args(Augment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examples:
-    """A step's examples: the places of all of them, and the images of this process's share."""
+    """The examples of a step: the indices of all of them, and the images of this process's share."""
 
     indices: Tensor  # (batch,): of the whole batch
-    share: slice  # of the batch: what this process trains on
+    share: slice  # the part of the batch that this process trains on
     x: Tensor  # share *dims
     labels: Tensor  # (share,)
 
 
 @final
 class ExampleStream:
-    """Batches by step number. Each epoch goes through the examples in a new order and leaves out what is over.
+    """Batches by step number. Each epoch has a new order; examples that do not fill a batch are left out.
 
     Args:
         source: The data set.
-        batch: Examples of a step, over all processes; less where there are fewer.
-        augment: "none", "crop": shifted by up to an eighth of the size, "crop-flip": also mirrored,
+        batch: Examples of a step, over all processes; at most all that there are.
+        augment: "none"; "crop": shifted by up to an eighth of the size; "crop-flip": also mirrored;
             "crop-flip-cutout": also with a gray square in a random place.
         seed: Seeds order, shifts and flips.
-        rank: Which share of each batch is this process's, …
-        processes: … of how many.
+        rank: The number of this process.
+        processes: How many processes share each batch.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class ExampleStream:
         self.source = source
         self.batch = min(batch, len(source) // processes * processes)
         if self.batch < 1:
-            raise InvalidInputError(f"expected an image for each of {processes} processes, got {len(source)} in all")
+            raise InvalidInputError(f"expected an image for each of {processes} processes, got {len(source)} images")
         if self.batch % processes:
             raise InvalidInputError(
                 f"expected a batch that {processes} processes can share, got batch={self.batch}; "
@@ -69,7 +68,7 @@ class ExampleStream:
         return self.prepare(step).result()
 
     def prepare(self, step: int) -> "Future[Examples]":
-        """Begin to read the examples of a step; best while the network works on those of another."""
+        """Begin to read the examples of a step, while the network works on those of the step before."""
         if self._ahead is None or self._ahead[0] != step:
             self._ahead = (step, self._reader.submit(self._read, step))
         return self._ahead[1]
@@ -118,7 +117,7 @@ class _Plan:
 
 
 def crop_and_flip(images: Images, shifts: NDArray[np.int64], flips: NDArray[np.bool_]) -> Images:
-    """Shift each image within a black margin, by (down, right) from the upper left corner, and mirror some."""
+    """Shift each image inside a black margin, by (down, right) from the upper left corner, and mirror some."""
     margin = _margin(images.shape[1:])
     padded = np.pad(images, ((0, 0), (0, 0), (margin, margin), (margin, margin)))
     windows = sliding_window_view(padded, images.shape[2:], axis=(2, 3))  # batch channels shifts shifts h w
@@ -128,9 +127,9 @@ def crop_and_flip(images: Images, shifts: NDArray[np.int64], flips: NDArray[np.b
 
 
 def cut_out(images: Images, corners: NDArray[np.float64]) -> Images:
-    """Replace a square of each image by the image's mean colour; a corner in [0, 1)^2 says where.
+    """Replace a square of each image by the image's mean colour; a corner in [0, 1)^2 gives its place.
 
-    The square has 5/16 of the height, and may reach over the edge by half of its own size.
+    Its side is 5/16 of the height. Up to half of it may lie outside the image.
     """
     height, width = images.shape[2:]
     size = height * 5 // 16
@@ -143,5 +142,5 @@ def cut_out(images: Images, corners: NDArray[np.float64]) -> Images:
 
 
 def _margin(shape: tuple[int, ...]) -> int:
-    """An eighth of the size: the usual 4 pixels of CIFAR-10."""
+    """An eighth of the size: on CIFAR-10 the usual 4 pixels."""
     return shape[-1] // 8

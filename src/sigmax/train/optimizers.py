@@ -1,31 +1,30 @@
-"""Optimizers: stochastic gradient descent as the field has it, and Muon, which needs fewer epochs.
+"""Optimizers: stochastic gradient descent as usual in the field, and Muon, which needs fewer epochs.
 
-torch's own Muon takes matrices only; convolutions are most of what is trained here.
+torch's own Muon takes only matrices, but most weights here are convolutions.
 """
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, final, get_args
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
 
 Optimizer = Literal["sgd", "muon"]
-OPTIMIZERS: tuple[str, ...] = get_args(Optimizer)
 
-# A quintic whose iteration drives all singular values towards 1 within a few steps (Jordan et al. 2024).
+# Iterating this quintic drives all singular values towards 1 within a few steps (Jordan et al. 2024).
 _QUINTIC, _ITERATIONS = (3.4445, -4.7750, 2.0315), 5
-# Parameters that are no convolutions take plain gradient steps, at this multiple of the learning rate.
+# Other parameters than convolutions take plain gradient steps, at this multiple of the learning rate.
 _REST = 2.5
 
 
 def make_optimizer(
     kind: Optimizer, network: nn.Module, *, lr: float, momentum: float, weight_decay: float
 ) -> torch.optim.Optimizer:
-    """The optimizer of this kind. Each group has a `scale`: its learning rate is that much of the schedule's.
+    """The optimizer of this kind. The learning rate of a group is its `scale` times that of the schedule.
 
-    "sgd" is Nesterov's, with decay on weights but not on biases and batch norm. "muon" is for the
-    convolutions, decoupled decay on them alone, and plain steps for all others.
+    "sgd" uses Nesterov momentum, with decay on weights but not on biases and batch norm. "muon" treats convolutions
+    by Muon with decoupled decay, and all other parameters by plain steps without decay.
     """
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     if kind == "sgd":
@@ -45,15 +44,15 @@ def make_optimizer(
 class Muon(torch.optim.Optimizer):
     """Momentum whose step on a convolution is the nearest orthogonal matrix (Jordan et al. 2024).
 
-    A filter bank (out, in, h, w) is taken as the matrix (out, h w in). All its directions move alike,
-    whatever the size of the gradient along them, so a network needs fewer epochs. Parameters of other
+    A filter bank (out, in, h, w) is treated as the matrix (out, h w in). It moves by the same length in all its
+    directions, whatever the size of the gradient along them, so a network needs fewer epochs. Parameters of other
     shapes take the plain Nesterov step.
 
     Args:
         params: Parameters or groups of them.
         lr: Learning rate.
-        momentum: Of the running gradient.
-        weight_decay: Decoupled: a parameter shrinks by lr * weight_decay at each step.
+        momentum: Momentum of the running gradient.
+        weight_decay: Decoupled weight decay: a parameter shrinks by lr * weight_decay at each step.
     """
 
     def __init__(
@@ -90,16 +89,16 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:
-    """About the nearest matrix with orthonormal rows (or columns, if it is tall), times sqrt(rows / columns) if tall.
+    """Roughly the nearest matrix with orthonormal rows; of a tall one: columns, times sqrt(rows / columns).
 
-    Only the order of size of the singular values matters here: all but the tiniest end between 0.3 and 1.3.
+    Singular values need to be near 1 only roughly: all but the tiniest end between 0.3 and 1.3.
     """
     is_tall = matrix.shape[0] > matrix.shape[1]
     x: Tensor = matrix.T if is_tall else matrix
     norm = matrix.norm() + 1e-7
     # Each iterate a x + (b g + c g^2) x with g = x x^T is a symmetric factor times the first x, and g stays a
-    # polynomial of the first g. Iterating on these two alone takes a third of the time where a filter has more
-    # numbers than there are filters.
+    # polynomial of the first g. If a filter has more numbers than there are filters, iterating only on these two
+    # takes a third of the time.
     gram: Tensor = x @ x.T / norm**2
     step = _quintic(gram)
     factor = step / norm
@@ -114,7 +113,7 @@ def orthogonalised(matrix: Tensor) -> Tensor:
 
 
 def _quintic(gram: Tensor) -> Tensor:
-    """What an iteration multiplies by: a + b g + c g^2."""
+    """The factor of an iteration: a + b g + c g^2."""
     a, b, c = _QUINTIC
     step = torch.addmm(gram, gram, gram, beta=b, alpha=c)
     step.diagonal().add_(a)

@@ -1,57 +1,59 @@
-"""Everything that decides what a training gives, in one frozen value."""
+"""The request of a training: all that decides what it gives, in one frozen value.
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+The command line, presets and experiments parse into it, checkpoints and summaries hold it, and resuming compares it.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, final, get_args, get_origin, get_type_hints
 
 from sigmax.errors import InvalidInputError
-from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
-from sigmax.sigma import AscentSearch
-from sigmax.sigma.ascent import PAPER_STEP
-from sigmax.train.examples import AUGMENTS, Augment
-from sigmax.train.objectives import Objective, method_spec
+from sigmax.named import name_of
+from sigmax.noise import Gaussian, SmoothingDistribution
+from sigmax.train.examples import Augment
+from sigmax.train.objectives import Objective
 from sigmax.train.objectives.cohen import Cohen
-from sigmax.train.optimizers import OPTIMIZERS, Optimizer
-from sigmax.train.schedule import SCHEDULES, Schedule
+from sigmax.train.optimizers import Optimizer
+from sigmax.train.schedule import Schedule
+from sigmax.train.sigma import ConstantSigma, SigmaSource
 
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
-PER_INPUT = ("warmup", "search_steps", "search_samples", "step_size")  # settings that only `per_input` looks at
+_POSITIVE = ("sigma", "lr", "clip")
+_LEAST = {"epochs": 1, "batch": 1, "drop_every": 1, "momentum": 0, "weight_decay": 0, "ema": 0, "seed": 0}
+_BELOW = {"ema": 1, "seed": 2**63}  # each step adds to the seed, and torch takes 64 bits
 
 
+@final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """The settings of a training.
 
     Args:
         arch: The network; see `sigmax.models.build_network`.
-        sigma: The noise level; with `per_input`, where each example's own level starts.
-        sigma_range: Lowest and highest level: each visit to an example draws its own, uniformly in log sigma.
+        sigma: The noise level that the network is made for. Per-input sigma starts there.
+        sigma_source: Where the sigma of each example comes from: `ConstantSigma`, `SigmaTable` or `SigmaRange`.
         objective: What is minimised.
-        norm: "l2": Gaussian noise; "l1": uniform noise of half-width sigma.
-        normalize: The normalisation in front of the network.
+        noise: The smoothing distribution.
+        normalize: The normalisation before the network.
         epochs: Passes over the data.
         batch: Examples per step, over all processes.
         lr: The highest learning rate.
         schedule: How the learning rate moves; see `learning_rate`.
         drop_every: Epochs between the drops of the "step" schedule.
         optimizer: "sgd" or "muon"; see `make_optimizer`.
-        momentum: Of the optimizer, in Nesterov's form.
-        weight_decay: On weights; not on biases and batch norm.
-        clip: The gradient's norm is cut to this; None: it is not.
+        momentum: Momentum of the optimizer, in Nesterov's form.
+        weight_decay: Weight decay; not on biases and batch norm.
+        clip: The largest norm of the gradient; None: any.
+        ema: Decay per step of the moving average of the weights, which is then what is certified; 0: no average.
         augment: How images are varied; see `ExampleStream`.
-        per_input: Algorithm 2: each example has its own sigma, and keeps it across epochs.
-        warmup: Epochs with one sigma for all before that begins.
-        search_steps: K, ascent steps on each example's sigma per visit.
-        search_samples: Noise draws per ascent step.
-        step_size: Of the ascent.
         seed: Decides initial weights, order, augmentation and noise.
-        precision: Of the arithmetic.
+        precision: Precision of the arithmetic.
     """
 
     arch: str
     sigma: float
-    sigma_range: tuple[float, float] | None = None
+    sigma_source: SigmaSource = field(default_factory=ConstantSigma)
     objective: Objective = field(default_factory=Cohen)
-    norm: Literal["l2", "l1"] = "l2"
+    noise: SmoothingDistribution = field(default_factory=Gaussian)
     normalize: str = "none"
     epochs: int = 30
     batch: int = 256
@@ -62,82 +64,35 @@ class Recipe:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     clip: float | None = None
+    ema: float = 0.0
     augment: Augment = "none"
-    per_input: bool = False
-    warmup: int = 0
-    search_steps: int = 1
-    search_samples: int = 1
-    step_size: float = PAPER_STEP
     seed: int = 0
     precision: Precision = "32-true"
 
     def __post_init__(self) -> None:
-        for name in ("sigma", "lr", "step_size"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise InvalidInputError(f"expected {name} > 0, got {name}={getattr(self, name)}")
-        for name, least in {
-            "epochs": 1,
-            "batch": 1,
-            "drop_every": 1,
-            "warmup": 0,
-            "search_steps": 0,
-            "seed": 0,
-            "search_samples": 1,
-            "momentum": 0,
-            "weight_decay": 0,
-        }.items():
-            if not getattr(self, name) >= least:
-                raise InvalidInputError(f"expected {name} >= {least}, got {name}={getattr(self, name)}")
-        for name, known in {
-            "schedule": SCHEDULES,
-            "augment": AUGMENTS,
-            "norm": ("l2", "l1"),
-            "optimizer": OPTIMIZERS,
-            "precision": get_args(Precision),
-        }.items():
-            if getattr(self, name) not in known:
-                raise InvalidInputError(f"expected {name} to be {' or '.join(known)}, got {getattr(self, name)!r}")
-        if self.seed >= 2**63:  # each step adds to it, and torch takes 64 bits
-            raise InvalidInputError(f"expected seed < 2**63, got seed={self.seed}")
-        if self.clip is not None and not self.clip > 0:
-            raise InvalidInputError(f"expected clip > 0, got clip={self.clip}")
-        if self.sigma_range is not None:
-            low, high = self.sigma_range
-            if not 0 < low < high < float("inf") or self.per_input:
-                raise InvalidInputError(
-                    f"expected 0 < low < high in sigma_range, without per_input, got {low},{high}, "
-                    f"per_input={self.per_input}"
-                )
-        if self.per_input and self.warmup >= self.epochs:
+        for name, hint in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            if name in _POSITIVE and value is not None and not 0 < value < float("inf"):
+                raise InvalidInputError(f"expected {name} > 0, got {name}={value}")
+            if name in _LEAST and not _LEAST[name] <= value < _BELOW.get(name, float("inf")):
+                below = f" and < {_BELOW[name]}" if name in _BELOW else ""
+                raise InvalidInputError(f"expected {name} >= {_LEAST[name]}{below}, got {name}={value}")
+            if get_origin(hint) is Literal and value not in get_args(hint):
+                raise InvalidInputError(f"expected {name} to be {' or '.join(get_args(hint))}, got {name}={value!r}")
+        self.sigma_source.check(self.sigma)
+        if not 0 <= self.sigma_source.warmup < self.epochs:
             raise InvalidInputError(
-                f"expected warmup < epochs with per_input, got warmup={self.warmup}, epochs={self.epochs}: "
-                "no epoch would be left in which examples have their own sigma; lower warmup"
+                f"expected 0 <= warmup < epochs, got warmup={self.sigma_source.warmup}, epochs={self.epochs}; "
+                "lower warmup: no epoch would be left for per-input sigma"
             )
 
     @property
-    def noise(self) -> SmoothingDistribution:
-        """The smoothing distribution."""
-        return Gaussian() if self.norm == "l2" else Uniform()
-
-    @property
-    def search(self) -> AscentSearch:
-        """Algorithm 1 as Algorithm 2 uses it: as the paper does, but inside the usual bounds."""
-        return AscentSearch(
-            initial=self.sigma,
-            steps=self.search_steps,
-            samples=self.search_samples,
-            step_size=self.step_size,
-            fixes_class=False,
-            pilot=0,
-        )
+    def method(self) -> str:
+        """The method as the paper calls it, such as cohen or macer-ds2."""
+        return name_of(type(self.objective)) + self.sigma_source.suffix
 
     @property
     def passes(self) -> int:
         """Forward passes per example over all epochs, a backward pass counting as two: for planning."""
-        visits = self.epochs - self.warmup if self.per_input else 0
-        return self.epochs * self.objective.passes + 3 * visits * self.search_steps * self.search_samples
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for checkpoints and people; the objective under its name and its options."""
-        objective = {"method": method_spec(self.objective), **asdict(self.objective)}  # type: ignore[call-overload]
-        return {**{name: getattr(self, name) for name in self.__slots__}, "objective": objective}
+        source = self.sigma_source
+        return self.epochs * self.objective.passes + (self.epochs - source.warmup) * source.passes

@@ -1,7 +1,8 @@
-"""A training from its first step to the file that certification loads, in a folder that survives interruptions."""
+"""A whole training, in a folder that survives interruptions: checkpoints, curves, the network and a summary."""
 
 import io
 import json
+import math
 import signal
 import threading
 import time
@@ -22,6 +23,9 @@ from sigmax.files import lock_folder, write_atomically
 from sigmax.models import ModelCard, save_model
 from sigmax.models.checkpoint import MODEL_FILE, card_entry
 from sigmax.models.normalisation import Normalize
+from sigmax.named import name_of
+from sigmax.plain import to_plain
+from sigmax.runs.folder import check_same
 from sigmax.train.evaluation import noisy_accuracy
 from sigmax.train.recipe import Recipe
 from sigmax.train.training import StepReport, Training
@@ -30,7 +34,9 @@ T = TypeVar("T")
 CHECKPOINT, SUMMARY, SCALARS = "checkpoint.pt", "summary.json", "tensorboard"
 # Steps between two checkpoints inside an epoch: minutes, with networks that take minutes for an epoch.
 CHECKPOINT_STEPS = 500
-_CONTENT = {"recipe", "data", "start", "seconds", "steps_done", "state_dict", "optimizer", "sigma", "precision"}
+_CONTENT = {"recipe", "data", "start", "seconds", "steps_done", "weights", "optimizer", "sigma", "precision"}
+# Noise levels at which a network for a range of sigma is judged, if they are inside the range.
+_JUDGED = (0.12, 0.25, 0.5, 1.0)
 # Steps between two points of a TensorBoard curve.
 _SCALAR_STEPS = 20
 
@@ -42,8 +48,8 @@ class TrainingSummary:
     method: str
     sigma: float
     epochs: int
-    seconds: float  # of all its parts, where it was interrupted
-    noisy_accuracy: float | None  # on held-out images, one draw of noise at sigma each; None: none were given
+    seconds: float  # without interruptions
+    noisy_accuracy: dict[float, float]  # by sigma: on held-out images under one draw of noise; empty: none were given
     mean_sigma: float  # over the training examples
     processes: int
 
@@ -71,7 +77,7 @@ def train(
         network: A network to fine-tune, for pixels in the data's own space; by default fresh weights.
         resume: Continue a training that was begun with the same settings.
         checkpoint_steps: Steps between checkpoints; there is always one at the end of an epoch.
-        on_step: Told about each step; what it raises stops the training, which can be continued from there.
+        on_step: Called after each step. If it raises, the training stops and can be resumed from there.
     """
     if checkpoint_steps < 1:
         raise InvalidInputError(f"expected checkpoint_steps >= 1, got checkpoint_steps={checkpoint_steps}")
@@ -84,7 +90,7 @@ def train(
         folder.run(checkpoint_steps, on_step)
         if is_first:
             return folder.finish(held_out)
-        return folder.summary(None)
+        return folder.summary({})
     finally:
         if lock is not None:
             lock.release()
@@ -102,7 +108,7 @@ class _TrainingFolder:
         self.is_first = training.fabric.global_rank == 0
 
     def open(self, *, resume: bool) -> None:
-        """Load the checkpoint to go on from, if there is one and that is what is asked."""
+        """Load the checkpoint to resume from, if there is one."""
         # The first process reads for all: the others may be on machines without this folder.
         content = self.training.fabric.broadcast(self._read(resume=resume) if self.is_first else None)
         if content is None:
@@ -118,19 +124,18 @@ class _TrainingFolder:
                 )
             return None
         if not resume:
-            raise TrainingError(f"expected a new folder, got {self.out} with a training in it; add --resume to go on")
-        content = read_checkpoint(self.checkpoint)
-        _check_same(content["recipe"], self.training.recipe.as_dict(), self.out)
-        if content["data"] != self.training.source.digest():
-            raise TrainingError(f"expected the data that {self.out} was begun with, got {self.training.source.name}")
-        if content["start"] != self.training.start:
-            old, new = ("fresh weights" if d is None else "a network" for d in (content["start"], self.training.start))
             raise TrainingError(
-                f"expected the start that {self.out} was begun with, {old}, got {new}"
-                + (" with other weights" if old == new else "")
-                + "; say the same --from as then, or use another --out"
+                f"expected a new folder, got {self.out} with a training in it; add --resume to continue"
             )
+        content = read_checkpoint(self.checkpoint)
+        decisive = self._decisive()
+        check_same({name: content[name] for name in decisive}, decisive, self.out)
         return content
+
+    def _decisive(self) -> dict[str, Any]:
+        """What must be the same on resume, as plain values."""
+        training = self.training
+        return {"recipe": to_plain(training.recipe), "data": training.source.digest(), "start": training.start}
 
     def run(self, checkpoint_steps: int, on_step: Callable[[StepReport], None] | None) -> None:
         """Take all steps that are left."""
@@ -158,7 +163,7 @@ class _TrainingFolder:
                 curves.close()
 
     def _tell(self, on_step: Callable[[StepReport], None], report: StepReport) -> None:
-        """Tell about a step; whoever stops the training there loses nothing."""
+        """Report a step; save first if that stops the training."""
         try:
             on_step(report)
         except BaseException:
@@ -166,37 +171,38 @@ class _TrainingFolder:
             raise
 
     def finish(self, held_out: ImageSource | None) -> TrainingSummary:
-        """Write the network for certification, and how the training went."""
+        """Write the network for certification, and the summary."""
         training, recipe = self.training, self.training.recipe
         self._checked(training.state)
-        accuracy = None
+        accuracy = {}
         if held_out is not None:
-            accuracy = noisy_accuracy(
-                training.network, held_out, noise=recipe.noise, sigma=recipe.sigma, seed=recipe.seed
-            )
+            accuracy = {
+                sigma: noisy_accuracy(training.result, held_out, noise=recipe.noise, sigma=sigma, seed=recipe.seed)
+                for sigma in judged_at(recipe)
+            }
         with _writing(self.out / MODEL_FILE):
-            save_model(self.out / MODEL_FILE, training.network, model_card(recipe, training.source))
+            save_model(self.out / MODEL_FILE, training.result, model_card(recipe, training.source))
         summary = self.summary(accuracy)
-        content = {**asdict(summary), "recipe": recipe.as_dict(), "data": training.source.name}
+        content = {**asdict(summary), "recipe": to_plain(recipe), "data": training.source.name}
         with _writing(self.out / SUMMARY):
             write_atomically(self.out / SUMMARY, (json.dumps(content, indent=2) + "\n").encode())
         return summary
 
-    def summary(self, accuracy: float | None) -> TrainingSummary:
+    def summary(self, accuracy: dict[float, float]) -> TrainingSummary:
         """How the training went."""
         recipe = self.training.recipe
         return TrainingSummary(
-            method=method_name(recipe),
+            method=recipe.method,
             sigma=recipe.sigma,
             epochs=recipe.epochs,
             seconds=self.seconds,
             noisy_accuracy=accuracy,
-            mean_sigma=float(self.training.sigma.values.mean()),
+            mean_sigma=float(self.training.sigma.mean()),
             processes=self.training.fabric.world_size,
         )
 
     def _checked(self, act: Callable[[], T]) -> T:
-        """Do it, or say that the training diverged, what is kept and what to try."""
+        """Run `act`; if the training diverged, say what is kept and what to try."""
         try:
             return act()
         except TrainingError as error:
@@ -212,15 +218,8 @@ class _TrainingFolder:
         if not self.is_first:
             return
         state = self._checked(self.training.state)
-        recipe = self.training.recipe
-        content = {
-            **card_entry(model_card(recipe, self.training.source)),
-            "recipe": recipe.as_dict(),
-            "data": self.training.source.digest(),
-            "start": self.training.start,
-            "seconds": self.seconds,
-            **state,
-        }
+        card = model_card(self.training.recipe, self.training.source)
+        content = {**card_entry(card), **self._decisive(), "seconds": self.seconds, **state}
         buffer = io.BytesIO()
         torch.save(content, buffer)
         with _writing(self.checkpoint):
@@ -229,7 +228,7 @@ class _TrainingFolder:
 
 @contextmanager
 def _held_interrupts() -> Iterator[list[int]]:
-    """Only note the first interrupt, for whoever asks; a second one is not held back."""
+    """Hold back the first interrupt and note it in the list; a second one is not held back."""
     usual = signal.getsignal(signal.SIGINT)
     held: list[int] = []
     if not callable(usual) or threading.current_thread() is not threading.main_thread():
@@ -260,12 +259,12 @@ def _writing(path: Path) -> Iterator[None]:
 
 @final
 class _Curves:
-    """TensorBoard scalars and the histogram of sigma. What a killed training wrote beyond its checkpoint goes."""
+    """TensorBoard scalars and the histogram of sigma. Points that a killed training wrote after its checkpoint go."""
 
     def __init__(self, folder: Path, steps_done: int) -> None:
         from tensorboardX import SummaryWriter
 
-        # The name of a file would else be the second it was opened in: a quick restart would overwrite it.
+        # Files are named by the second they were opened in: without a suffix, a quick restart would overwrite one.
         self.writer = SummaryWriter(str(folder), purge_step=steps_done + 1, filename_suffix=f".{steps_done}")
 
     def add(self, report: StepReport) -> None:
@@ -274,14 +273,14 @@ class _Curves:
                 self.writer.add_scalar(name, getattr(report, name), report.step)
 
     def add_sigma(self, step: int, training: Training) -> None:
-        self.writer.add_histogram("sigma", training.sigma.values.cpu().numpy(), step)
+        self.writer.add_histogram("sigma", training.sigma.numpy(), step)
 
     def close(self) -> None:
         self.writer.close()
 
 
 def model_card(recipe: Recipe, source: ImageSource) -> ModelCard:
-    """What certification needs to know about a network of this recipe."""
+    """The card of a network of this recipe: what certification must know."""
     mean, std = Normalize.parse(recipe.normalize).values
     return ModelCard(
         arch=recipe.arch,
@@ -291,33 +290,26 @@ def model_card(recipe: Recipe, source: ImageSource) -> ModelCard:
         std=std,
         class_names=source.class_names,
         sigma=recipe.sigma,
-        sigma_range=recipe.sigma_range,
-        noise=recipe.noise.name,
-        method=method_name(recipe),
+        sigma_range=recipe.sigma_source.limits,
+        noise=name_of(type(recipe.noise)),
+        method=recipe.method,
     )
 
 
-def method_name(recipe: Recipe) -> str:
-    """The method as the paper calls it, such as cohen or macer-ds2."""
-    return recipe.objective.name + ("-ds2" if recipe.per_input else "")
+def judged_at(recipe: Recipe) -> list[float]:
+    """The noise levels at which the finished network is judged: its sigma, or the usual ones inside its range."""
+    low, high = recipe.sigma_source.limits or (math.inf, -math.inf)
+    return [sigma for sigma in _JUDGED if low <= sigma <= high] or [recipe.sigma]
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """A checkpoint of a training; tensors and plain values only."""
+    """Read the checkpoint of a training; only tensors and plain values are loaded."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a broken pickle can raise anything
         raise TrainingError(
-            f"{path}: expected a whole checkpoint, got: {one_line(error)}; start anew in another --out"
+            f"{path}: expected a whole checkpoint, got: {one_line(error)}; start again in another --out"
         ) from error
     if not set(content) >= _CONTENT:
         raise TrainingError(f"{path}: expected a checkpoint of a training, got one of something else")
     return content  # type: ignore[no-any-return]
-
-
-def _check_same(old: dict[str, Any], new: dict[str, Any], out: Path) -> None:
-    changed = [f"{name}={old.get(name)!r}, now {new[name]!r}" for name in new if old.get(name) != new[name]]
-    if changed:
-        raise TrainingError(
-            f"expected the settings that {out} was begun with, got {'; '.join(changed)}; use another --out"
-        )

@@ -1,10 +1,9 @@
-"""Learning rates as functions of the step alone: a resumed training needs to remember nothing."""
+"""Learning rates as functions of the step alone: a checkpoint need not hold them."""
 
 import math
-from typing import Literal, get_args
+from typing import Literal
 
 Schedule = Literal["one-cycle", "cosine", "step"]
-SCHEDULES: tuple[str, ...] = get_args(Schedule)
 
 # One cycle: a quarter of the steps up from a tenth, then down to a thousandth.
 _RISE, _FIRST, _LAST = 0.25, 0.1, 1e-3
@@ -19,7 +18,7 @@ def learning_rate(schedule: Schedule, *, peak: float, step: int, steps: int, dro
         peak: The highest learning rate.
         step: From 0.
         steps: Steps of the whole training.
-        drop_every: For "step".
+        drop_every: Steps between the drops of "step".
     """
     if schedule == "step":
         return peak * 0.1 ** (step // drop_every)

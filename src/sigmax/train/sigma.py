@@ -1,63 +1,159 @@
-"""The noise level of each training example: one constant, or the table of Algorithm 2."""
+"""Where the sigma of each training example comes from: one sigma for all, the table of Algorithm 2, or a range."""
 
-from collections.abc import Callable
-from typing import final
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, final
 
-import torch
 from torch import Tensor
 
 from sigmax.errors import InvalidInputError
-from sigmax.models.architectures import takes_level
+from sigmax.named import Named
 from sigmax.noise import SmoothingDistribution
-from sigmax.sigma import AscentSearch
-from sigmax.train.evaluation import evaluating
-from sigmax.train.objectives import Network
+from sigmax.search import AscentSearch
+from sigmax.search.ascent import PAPER_STEP
+from sigmax.train.draws import Draws
+from sigmax.train.evaluation import Network, evaluating, noisy_logits
 
 
 @final
-class SigmaTable:
-    """Sigma of every example across epochs, each visit starting where the last one ended (Algorithm 2).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """A training step's visit to its examples."""
+
+    network: Network
+    noise: SmoothingDistribution
+    x: Tensor  # share *dims
+    sigma: Tensor  # (share,): from the last visit to each example; at first the recipe's sigma
+    initial: float  # the recipe's sigma
+    epoch: int  # from 0
+    draws: Draws
+
+
+class SigmaSource(Named, ABC):
+    """Chooses the sigma of training examples at each visit."""
+
+    is_per_input: ClassVar[bool] = True
+    suffix: ClassVar[str] = ""  # what it adds to the name of a method, such as -ds2
+    warmup: int = 0  # epochs with the recipe's sigma for all before it begins
+
+    @property
+    def limits(self) -> tuple[float, float] | None:
+        """The smallest and the largest sigma that were asked for; None: sigma stays near that of the recipe."""
+        return None
+
+    @property
+    def passes(self) -> int:
+        """Forward passes per example and visit, a backward pass counting as two: for planning."""
+        return 0
+
+    def check(self, sigma: float) -> None:
+        """Refuse settings that do not fit the sigma of a recipe."""
+        low, high = self.limits or (sigma, sigma)
+        if not 0 < low <= sigma <= high < float("inf"):
+            raise InvalidInputError(f"expected 0 < low <= sigma <= high, got sigma={sigma} and the range {low}, {high}")
+
+    @abstractmethod
+    def choose(self, visit: Visit) -> Tensor:
+        """Sigma of the visited examples, (share,)."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstantSigma(SigmaSource):
+    """One sigma for all examples."""
+
+    name = "constant"
+    is_per_input: ClassVar[bool] = False
+
+    def choose(self, visit: Visit) -> Tensor:
+        """The sigma of the recipe."""
+        return visit.sigma
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigmaTable(SigmaSource):
+    """Every example keeps its own sigma. Each visit ascends from where the last one ended (Algorithm 2).
 
     Args:
-        initial: sigma0, where all begin.
-        examples: How many training examples there are.
-        search: Algorithm 1 with its K, its draws and its step size; None: sigma0 stays.
-        warmup: Epochs with sigma0 for all before the search begins.
+        warmup: Epochs with one sigma for all before the search begins.
+        search_steps: K, ascent steps per visit.
+        search_samples: Noise draws per ascent step.
+        step_size: Step size of the ascent.
+        bounds: Sigma stays inside; by default [sigma / 4, 2 sigma].
     """
 
-    def __init__(self, initial: float, *, examples: int, search: AscentSearch | None = None, warmup: int = 0) -> None:
-        self.values = torch.full((examples,), initial)
-        self.search = search
-        self.warmup = warmup
+    name = "table"
+    suffix = "-ds2"
+    warmup: int = 0
+    search_steps: int = 1
+    search_samples: int = 1
+    step_size: float = PAPER_STEP
+    bounds: tuple[float, float] | None = None
 
-    def choose(
-        self,
-        network: Network,
-        x: Tensor,
-        indices: Tensor,
-        *,
-        epoch: int,
-        perturb: Callable[[Tensor, Tensor], Tensor],
-        noise: SmoothingDistribution,
-    ) -> Tensor:
-        """Sigma for these examples, (batch,): K ascent steps on the radius from what the table has.
+    @property
+    def limits(self) -> tuple[float, float] | None:
+        """The bounds, if any were set."""
+        return self.bounds
 
-        The network is taken as it is now and in evaluation mode; its batch-norm statistics and gradients
-        stay untouched. Nothing is kept yet: where several processes share a batch, `keep` gets all shares.
+    def search(self, initial: float) -> AscentSearch:
+        """Algorithm 1 from this sigma, inside the bounds."""
+        return AscentSearch(
+            initial=initial,
+            steps=self.search_steps,
+            samples=self.search_samples,
+            step_size=self.step_size,
+            bounds=self.bounds,
+            fixes_class=False,
+            pilot=0,
+        )
+
+    @property
+    def passes(self) -> int:
+        """Each ascent step is a forward and a backward pass for each draw."""
+        return 3 * self.search_steps * self.search_samples
+
+    def check(self, sigma: float) -> None:
+        """Refuse what Algorithm 1 refuses."""
+        SigmaSource.check(self, sigma)  # super() does not find its class in a dataclass with slots
+        self.search(sigma)
+
+    def choose(self, visit: Visit) -> Tensor:
+        """K ascent steps on the radius of the network as it is now.
+
+        The network is in evaluation mode: neither its batch-norm statistics nor its gradients change.
         """
-        sigma = self.values[indices].to(x)
-        if self.search is None or epoch < self.warmup:
-            return sigma
-        if takes_level(network):
-            raise InvalidInputError("expected a plain network for a table of sigma, got one that is told a level")
-        with evaluating(network) as fixed:
+        if visit.epoch < self.warmup:
+            return visit.sigma
+        noise = visit.noise
+        with evaluating(visit.network) as fixed:
+            return self.search(visit.initial).ascend(
+                lambda noisy, sigma: noisy_logits(fixed, noisy, sigma).softmax(dim=-1).mean(dim=1),
+                visit.x,
+                visit.sigma,
+                perturb=lambda x, sigma: noise.add(x, sigma, visit.draws.noise(noise, x, self.search_samples)),
+                noise=noise,
+            )
 
-            def probabilities(noisy: Tensor) -> Tensor:
-                probs = fixed(noisy.flatten(0, 1)).softmax(dim=-1)
-                return probs.reshape(*noisy.shape[:2], -1).mean(dim=1)
 
-            return self.search.ascend(probabilities, x, sigma, perturb=perturb, noise=noise)
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigmaRange(SigmaSource):
+    """Every visit to an example draws its sigma from a range, uniformly in log sigma.
 
-    def keep(self, indices: Tensor, sigma: Tensor) -> None:
-        """Remember what was chosen, for the next visit to start from."""
-        self.values[indices] = sigma.to(self.values)
+    Args:
+        bounds: The smallest and the largest sigma.
+    """
+
+    name = "range"
+    bounds: tuple[float, float]
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The bounds."""
+        return self.bounds
+
+    def choose(self, visit: Visit) -> Tensor:
+        """A fresh draw for each example."""
+        low, high = self.bounds
+        return (low * (high / low) ** visit.draws.uniform()).to(visit.x)

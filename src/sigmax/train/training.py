@@ -1,34 +1,34 @@
 """One training step after another: data, noise, sigma of each example, objective, optimizer.
 
-What a step does depends on (recipe, step number, weights, optimizer, sigma table) alone. Order,
-augmentation, noise and learning rate are functions of (seed, step), so these five are all there is to
-save, and a resumed training cannot tell that it was interrupted.
+A step depends only on the recipe, the step number, the weights and their average, the optimizer's state and the sigma
+of each example. Order, augmentation, noise and learning rate are functions of (seed, step). So a checkpoint holds no
+more than these, and a resumed training gives the same bits.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, final
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError, ModelError, TrainingError
 from sigmax.models import BaseClassifier, Normalize, build_network, with_normalisation
-from sigmax.models.architectures import told
-from sigmax.noise import add_noise
+from sigmax.models.architectures import AWARE, takes_level
 from sigmax.sampling import Stage, random_stream
+from sigmax.train.draws import Draws
 from sigmax.train.evaluation import evaluating
 from sigmax.train.examples import ExampleStream
 from sigmax.train.objectives import Batch
 from sigmax.train.optimizers import make_optimizer
 from sigmax.train.recipe import Recipe
 from sigmax.train.schedule import learning_rate
-from sigmax.train.sigma import SigmaTable
+from sigmax.train.sigma import Visit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +53,8 @@ class Training:
         recipe: The settings.
         source: The training examples.
         fabric: Where it runs, already launched; by default in this process.
-        network: A network with weights to start from, for pixels in the data's own space; by default
-            fresh weights that follow from the seed.
+        network: A network to start from, for pixels in the data's own space; by default fresh weights, which the seed
+            decides. The plain form of a noise-aware network may be the start of it.
     """
 
     def __init__(
@@ -81,10 +81,9 @@ class Training:
         self.network = fresh_network(recipe, source)
         self.start: str | None = None  # a digest of the network it starts from; None: fresh weights
         if network is not None:
-            _check_fits(network, self.network, recipe, source)
-            self.network = network
             with evaluating(network) as bare:
                 self.start = BaseClassifier(bare, num_classes=len(source.class_names)).fingerprint
+            self.network = _started(self.network, network, recipe, source)
         _check_takes(self.network, source)
         if len(source.shape) == 3:
             # Convolutions run up to twice as fast in this layout; the weights are the same.
@@ -97,12 +96,16 @@ class Training:
             weight_decay=recipe.weight_decay,
         )
         self.model, self.optimizer = self.fabric.setup(self.network, optimizer)
-        self.sigma = SigmaTable(
-            recipe.sigma,
-            examples=len(source),
-            search=recipe.search if recipe.per_input else None,
-            warmup=recipe.warmup,
-        )
+        self.average: AveragedModel | None = None
+        if recipe.ema:
+            decayed = get_ema_multi_avg_fn(recipe.ema)  # type: ignore[no-untyped-call]
+            self.average = AveragedModel(self.network, multi_avg_fn=decayed, use_buffers=True)
+        self.sigma = torch.full((len(source),), recipe.sigma)  # of each example, from its last visit
+
+    @property
+    def result(self) -> nn.Module:
+        """The network to certify: the average of the weights where there is one."""
+        return self.network if self.average is None else self.average.module
 
     def __iter__(self) -> Iterator[StepReport]:
         """Take all steps that are left, reporting each."""
@@ -120,20 +123,22 @@ class Training:
         examples = self.examples.at(step)
         x, labels = fabric.to_device(examples.x), fabric.to_device(examples.labels)
         stream = random_stream(recipe.seed, step, Stage.TRAINING, fabric.device)
-        # Drawn before the search draws from the same stream: K = 0 leaves the noise as it is.
-        eps = self._draw(x, recipe.objective.draws, stream)
-        if recipe.sigma_range is not None:
-            self.sigma.keep(examples.indices, self._draw_sigma(recipe.sigma_range, stream))
-        with fabric.autocast():
-            sigma = self.sigma.choose(
-                self.model,
-                x,
-                examples.indices[examples.share],
-                epoch=epoch,
-                perturb=lambda x, sigma: add_noise(x, sigma, self._draw(x, recipe.search_samples, stream)),
+        draws = Draws(stream=stream, batch=self.examples.batch, share=examples.share)
+        # Drawn before the source of sigma draws from the same stream: K = 0 leaves the noise as it is.
+        eps = draws.noise(recipe.noise, x, recipe.objective.draws)
+        sigma = recipe.sigma_source.choose(
+            Visit(
+                network=self.model,
                 noise=recipe.noise,
+                x=x,
+                sigma=self.sigma[examples.indices[examples.share]].to(x),
+                initial=recipe.sigma,
+                epoch=epoch,
+                draws=draws,
             )
-            self.sigma.keep(examples.indices, self._gather(sigma))
+        )
+        self.sigma[examples.indices] = self._gather(sigma).to(self.sigma)
+        with fabric.autocast():
             outcome = recipe.objective(
                 self.model, Batch(x=x, labels=labels, sigma=sigma, eps=eps, noise=recipe.noise, epoch=epoch)
             )
@@ -149,6 +154,8 @@ class Training:
         if recipe.clip is not None:
             fabric.clip_gradients(self.model, self.optimizer, max_norm=recipe.clip, error_if_nonfinite=False)
         self.optimizer.step()
+        if self.average is not None:
+            self.average.update_parameters(self.network)
         self.steps_done += 1
         return StepReport(
             step=self.steps_done,
@@ -163,38 +170,28 @@ class Training:
 
     def state(self) -> dict[str, Any]:
         """All that the next step depends on beside the recipe and the data; refused if not all of it is finite."""
-        for name, tensor in (*self.network.state_dict().items(), ("sigma", self.sigma.values)):
+        for name, tensor in (*self.network.state_dict().items(), ("sigma", self.sigma)):
             if tensor.is_floating_point() and not torch.isfinite(tensor).all():
                 raise TrainingError(f"{name} is no longer finite after step {self.steps_done} of {self.steps}")
         return {
             "steps_done": self.steps_done,
-            "state_dict": self.network.state_dict(),
+            "state_dict": self.result.state_dict(),  # what certification loads
+            "weights": self.network.state_dict(),  # the same tensors where there is no average
             "optimizer": self.optimizer.state_dict(),
-            "sigma": self.sigma.values.clone(),
+            "sigma": self.sigma.clone(),
             "precision": self.fabric.strategy.precision.state_dict(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` returned."""
+        """Continue from what `state` returned."""
         self.steps_done = state["steps_done"]
-        self.network.load_state_dict(state["state_dict"])
+        self.network.load_state_dict(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.sigma.values = state["sigma"]
+        if self.average is not None:
+            self.average.module.load_state_dict(state["state_dict"])
+            self.average.n_averaged.fill_(self.steps_done)
+        self.sigma = state["sigma"]
         self.fabric.strategy.precision.load_state_dict(state["precision"])
-
-    def _draw(self, x: Tensor, draws: int, stream: torch.Generator) -> Tensor:
-        """Noise for the share of this process, (share, draws, *dims).
-
-        It is drawn for the whole batch: the noise of an example does not depend on how many share the work.
-        """
-        eps = x.new_empty((self.examples.batch, draws, *x.shape[1:]))
-        return self.recipe.noise.fill(eps, generator=stream)[self.examples.share]
-
-    def _draw_sigma(self, bounds: tuple[float, float], stream: torch.Generator) -> Tensor:
-        """Levels for the whole batch, uniform in log sigma."""
-        low, high = bounds
-        share = torch.rand(self.examples.batch, generator=stream, device=stream.device)
-        return low * (high / low) ** share
 
     def _gather(self, share: Tensor) -> Tensor:
         """The rows of all processes, in their order."""
@@ -205,7 +202,7 @@ class Training:
         return gathered.flatten(0, 1)
 
     def _share_buffers(self) -> None:
-        """Give all processes the batch-norm statistics of the first: search and attack look at them."""
+        """Give all processes the batch-norm statistics of the first: search and attack use them."""
         if self.fabric.world_size > 1:
             for buffer in self.network.buffers():
                 torch.distributed.broadcast(buffer, src=0)
@@ -223,8 +220,24 @@ class Training:
         return rate
 
 
+def _started(fresh: nn.Module, start: nn.Module, recipe: Recipe, source: ImageSource) -> nn.Module:
+    """The network to train from this start; a noise-aware one may start as its plain form, which it then equals."""
+    if not takes_level(fresh) or takes_level(start):
+        _check_fits(start, fresh, recipe, source)
+        return start
+    plain = replace(recipe, arch=plain_form(recipe.arch))
+    _check_fits(start, fresh_network(plain, source), plain, source)
+    fresh.load_state_dict(start.state_dict(), strict=False)  # the level has no effect yet
+    return fresh
+
+
+def plain_form(arch: str) -> str:
+    """The architecture without its noise level."""
+    return arch.removesuffix(AWARE)
+
+
 def _check_fits(network: nn.Module, fresh: nn.Module, recipe: Recipe, source: ImageSource) -> None:
-    """Refuse to fine-tune what the recipe and the data do not fit: its file could not be loaded again."""
+    """Refuse to fine-tune a network that the recipe and the data do not fit: its file could not be loaded again."""
     shapes, expected = ({n: tuple(t.shape) for n, t in net.state_dict().items()} for net in (network, fresh))
     if shapes != expected:
         name = next(n for n in (*expected, *shapes) if expected.get(n) != shapes.get(n))
@@ -232,7 +245,7 @@ def _check_fits(network: nn.Module, fresh: nn.Module, recipe: Recipe, source: Im
             f"expected a {recipe.arch} for the {len(source.class_names)} classes and {source.shape[0]} channels of "
             f"{source.name} to start from, got {name} of shape {shapes.get(name)}, not {expected.get(name)}"
         )
-    # What has no tensors of its own, as the numbers of a normalisation or a stride, is in the text of a network.
+    # Settings without tensors, such as a normalisation or a stride, show in the text of a network.
     for ours, theirs in zip_longest(str(network).splitlines(), str(fresh).splitlines(), fillvalue="nothing more"):
         if ours != theirs:
             raise ModelError(
@@ -242,15 +255,14 @@ def _check_fits(network: nn.Module, fresh: nn.Module, recipe: Recipe, source: Im
 
 
 def _check_takes(network: nn.Module, source: ImageSource) -> None:
-    """Refuse a network that cannot look at these images, before any work."""
+    """Refuse a network that does not take these images, before any work."""
     with evaluating(network) as bare, torch.no_grad():
         x = torch.from_numpy(source.images([0]))
-        answer = partial(told, bare, tau=torch.ones(1))
-        BaseClassifier(answer, num_classes=len(source.class_names)).scores(x)
+        BaseClassifier(bare, num_classes=len(source.class_names)).scores(x, torch.ones(1))
 
 
 def fresh_network(recipe: Recipe, source: ImageSource) -> nn.Module:
-    """The recipe's network for this data, with weights that follow from the seed."""
+    """The recipe's network for this data, with the weights that the seed decides."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         network = build_network(recipe.arch, num_classes=len(source.class_names), in_channels=source.shape[0])

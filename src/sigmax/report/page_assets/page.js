@@ -511,7 +511,7 @@ function drawGallery() {
 
 // ---------------------------------------------------------------- filters
 
-const SIGMA_TEXT = { true: "own sigma", false: "one sigma", null: "sigma not said" };
+const SIGMA_TEXT = { true: "per-input sigma", false: "one sigma", null: "sigma not said" };
 
 function fillFilters() {
   const run = chosen(), inputs = inputsOf(run);

@@ -1,17 +1,18 @@
-"""Noise augmentation (Cohen et al. 2019): cross entropy on noisy copies."""
+"""Noise augmentation (Cohen et al. 2019)."""
 
 from dataclasses import dataclass
 from typing import final
 
 from torch.nn.functional import cross_entropy
 
-from sigmax.train.objectives.objective import Batch, Network, Objective, Outcome
+from sigmax.train.evaluation import Network
+from sigmax.train.objectives.objective import Batch, Objective, Outcome
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cohen(Objective):
-    r"""$-\log f_y(x + \sigma\epsilon)$, averaged over the draws.
+    r"""Cross entropy on noisy copies (Cohen et al. 2019): $-\log f_y(x + \sigma\epsilon)$, averaged over the draws.
 
     Args:
         draws: Noisy copies of each example.

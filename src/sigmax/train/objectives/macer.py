@@ -1,11 +1,12 @@
-"""MACER (Zhai et al. 2020): cross entropy of the smoothed classifier, and a hinge on its certified radius."""
+"""MACER (Zhai et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import final
 
 from torch.nn.functional import nll_loss
 
-from sigmax.train.objectives.objective import Batch, Network, Objective, Outcome
+from sigmax.train.evaluation import Network
+from sigmax.train.objectives.objective import Batch, Objective, Outcome
 
 # The quantile function is infinite at 0 and 1. At this distance its gap is 9.5, beyond the usual hinge of 8.
 _MARGIN = 1e-6
@@ -14,9 +15,10 @@ _MARGIN = 1e-6
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Macer(Objective):
-    r"""$-\log\bar p_y$, plus $\frac{\lambda\sigma}{2}\max(\gamma - \frac{2R}{\sigma}, 0)$ where the answer is right.
+    r"""Cross entropy of the smoothed classifier, plus a hinge on its certified radius (Zhai et al. 2020).
 
-    $\bar p$ is the mean softmax over the draws, and R the radius of $\bar q$, the mean softmax of
+    The loss of an example is $-\log\bar p_y$, plus $\frac{\lambda\sigma}{2}\max(\gamma - \frac{2R}{\sigma}, 0)$ where
+    the answer is right. $\bar p$ is the mean softmax over the draws. R is the radius of $\bar q$, the mean softmax of
     $\beta$ times the logits, which is closer to the hard answers that certification counts. Under
     Gaussian noise $2R/\sigma = \Phi^{-1}(\bar q_{(1)}) - \Phi^{-1}(\bar q_{(2)})$.
 

@@ -1,22 +1,19 @@
 """What a training objective is given and must return. A new objective is one small file in this package."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
-from sigmax.models.architectures import told
-from sigmax.noise import SmoothingDistribution, add_noise
-
-# Logits of a batch of inputs; a noise-aware network takes the noise level of each as well.
-Network = Callable[..., Tensor]
+from sigmax.errors import InvalidInputError
+from sigmax.named import Named
+from sigmax.noise import SmoothingDistribution
+from sigmax.train.evaluation import Network, noisy_logits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Examples, the noise level of each, and the noise itself: an objective draws nothing."""
+    """Examples, the sigma of each, and the noise itself: an objective draws nothing."""
 
     x: Tensor  # batch *dims
     labels: Tensor  # (batch,)
@@ -27,27 +24,32 @@ class Batch:
 
     def logits(self, network: Network, x: Tensor | None = None) -> Tensor:
         """The logits of every noisy copy, (batch, draws, classes); of other inputs `x` under the same noise."""
-        noisy = add_noise(self.x if x is None else x, self.sigma, self.eps)  # batch draws *dims
-        tau = self.sigma.repeat_interleave(noisy.shape[1])
-        return told(network, noisy.flatten(0, 1), tau).reshape(*noisy.shape[:2], -1)
+        noisy = self.noise.add(self.x if x is None else x, self.sigma, self.eps)  # batch draws *dims
+        return noisy_logits(network, noisy, self.sigma)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one batch gives."""
+    """What an objective makes of a batch."""
 
-    loss: Tensor  # scalar, to be differentiated; the mean over the examples
+    loss: Tensor  # scalar, the mean over the examples; it is differentiated
     logits: Tensor  # batch draws classes: for the noisy accuracy that people watch
 
 
-class Objective(ABC):
-    """Turns (network, batch, sigma of each example) into a loss. Subclasses are frozen dataclasses.
+class Objective(Named, ABC):
+    """Turns a network and a batch into a loss. Subclasses are frozen dataclasses.
 
-    The fields of the dataclass are its options: `--option NAME=VALUE` sets them from the command line.
+    The fields of the dataclass are its options: `--option NAME=VALUE` sets them on the command line. Numbers are
+    at least 0.
     """
 
-    name: ClassVar[str]  # what --method says
     draws: int  # noisy copies of each example
+
+    def __post_init__(self) -> None:
+        for name, value in self.settings().items():
+            least = 1 if name == "draws" else 0
+            if isinstance(value, int | float) and not least <= value < float("inf"):
+                raise InvalidInputError(f"expected {name} >= {least}, got {name}={value}")
 
     @property
     def passes(self) -> int:

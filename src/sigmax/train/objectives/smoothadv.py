@@ -1,4 +1,4 @@
-"""SmoothAdv (Salman et al. 2019): noise augmentation at inputs that fool the smoothed classifier."""
+"""SmoothAdv (Salman et al. 2019)."""
 
 import math
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, logsigmoid
 
 from sigmax.errors import InvalidInputError
-from sigmax.train.evaluation import evaluating
-from sigmax.train.objectives.objective import Batch, Network, Objective, Outcome
+from sigmax.train.evaluation import Network, evaluating
+from sigmax.train.objectives.objective import Batch, Objective, Outcome
 
 # How DDN grows and shrinks the norm of its perturbation from step to step (Rony et al. 2019).
 _DDN_FACTOR = 0.05
@@ -19,14 +19,15 @@ _DDN_FACTOR = 0.05
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmoothAdv(Objective):
-    r"""Cross entropy at the $x'$ within $\zeta$ of x that maximises $-\log\mathrm{mean}_j\,f_y(x' + \sigma\epsilon_j)$.
+    r"""Cross entropy on noisy adversarial examples (Salman et al. 2019).
 
-    The same noise serves the attack and the training step. The attack sees the network in evaluation
-    mode, and leaves no trace in its batch-norm statistics or gradients.
+    The adversarial example is the $x'$ within $\zeta$ of x that maximises
+    $-\log\mathrm{mean}_j\,f_y(x' + \sigma\epsilon_j)$. Attack and training step use the same noise. The attack runs the
+    network in evaluation mode: neither its batch-norm statistics nor its gradients change.
 
     Args:
         draws: m, noise vectors of each example.
-        epsilon: What the paper calls zeta, the radius of the attack.
+        epsilon: The radius of the attack, which the paper calls zeta.
         steps: Attack steps.
         warmup: Epochs over which the radius grows to epsilon.
         attack: "pgd", or "ddn", which looks for the nearest adversarial input inside the ball.
@@ -40,15 +41,15 @@ class SmoothAdv(Objective):
     attack: Literal["pgd", "ddn"] = "pgd"
 
     def __post_init__(self) -> None:
-        if self.epsilon < 0 or self.steps < 1 or self.warmup < 0 or self.attack not in ("pgd", "ddn"):
+        Objective.__post_init__(self)  # super() does not find its class in a dataclass with slots
+        if self.steps < 1 or self.attack not in ("pgd", "ddn"):
             raise InvalidInputError(
-                "expected epsilon >= 0, steps >= 1, warmup >= 0 and attack pgd or ddn, got "
-                f"epsilon={self.epsilon}, steps={self.steps}, warmup={self.warmup}, attack={self.attack}"
+                f"expected steps >= 1 and attack pgd or ddn, got steps={self.steps}, attack={self.attack}"
             )
 
     @property
     def passes(self) -> int:
-        """Each attack step costs as much as the step of the training; DDN looks once more than it moves."""
+        """Each attack step costs as much as the training step; DDN looks once more than it moves."""
         return 3 * self.draws * (self.steps + 1 + (self.attack == "ddn"))
 
     def __call__(self, network: Network, batch: Batch) -> Outcome:

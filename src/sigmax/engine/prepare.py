@@ -1,0 +1,113 @@
+"""From a request to the model and the data at hand, with all that they turned out to be."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import final
+
+from torch import Tensor
+
+from sigmax.data import ImageSource
+from sigmax.engine.data import check_data
+from sigmax.engine.probe import fastest_batch
+from sigmax.errors import ModelError
+from sigmax.models import LoadedModel
+from sigmax.models.classifier import BaseClassifier
+from sigmax.models.reference import ModelReference
+from sigmax.runs import CertificationSpec, Found
+from sigmax.runs.folder import check_same
+from sigmax.sampling import batch_rows
+from sigmax.smoothed import SmoothedClassifier
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A resolved request, with its model and data loaded: what a worker needs to certify any of its inputs."""
+
+    spec: CertificationSpec  # resolved
+    smoothed: SmoothedClassifier
+    source: ImageSource
+
+    @property
+    def indices(self) -> list[int]:
+        """The places of the inputs in the data set; they also seed the noise."""
+        return self.spec.data.indices(len(self.source))
+
+
+def prepare(
+    spec: CertificationSpec,
+    *,
+    loaded: LoadedModel | None = None,
+    download: bool = False,
+    on_note: Callable[[str], None] | None = None,
+) -> Prepared:
+    """Load the model and the data of a request, and resolve what it left open.
+
+    Args:
+        spec: The request. If it says what was found before, the same must be found again.
+        loaded: Its model, where it is loaded already.
+        download: Allow fetching the data.
+        on_note: Told what was decided otherwise than asked: a backend that cannot run the model.
+    """
+    source = spec.data.load(download=download)
+    loaded = loaded or spec.model.load()
+    plain = spec.model.classifier(loaded, classes=len(source.class_names))
+    check_data(source, plain.num_classes, loaded.card)
+    smoothed, reference, batch = smooth(spec, plain, source.shape, on_note=on_note)
+    card = loaded.card
+    found = Found(
+        fingerprint=smoothed.fingerprint,
+        data=source.digest(),
+        device=smoothed.classifier.device.type,
+        backend=smoothed.classifier.backend,
+        trained=card.method if card else None,
+        trained_noise=card.noise if card else None,
+        arch=card.arch if card else None,
+    )
+    resolved = replace(spec, model=reference, batch=batch, found=found)
+    if spec.found is not None:
+        check_same(spec.decisive(), resolved.decisive(), "the request")
+    return Prepared(spec=resolved, smoothed=smoothed, source=source)
+
+
+def smooth(
+    spec: CertificationSpec,
+    plain: BaseClassifier,
+    shape: tuple[int, ...],
+    *,
+    on_note: Callable[[str], None] | None = None,
+) -> tuple[SmoothedClassifier, ModelReference, int]:
+    """The smoothed classifier of a request for inputs of this shape, the model reference in force, and the batch."""
+    # Probed on the eager network: a backend may take half a minute to build for each size.
+    batch = spec.batch or fastest_batch(plain, shape)
+    reference, model = _accelerated(spec.model, plain.model, (batch_rows(math.prod(shape), batch), *shape), on_note)
+    smoothed = SmoothedClassifier(
+        model,
+        num_classes=plain.num_classes,
+        noise=spec.noise,
+        sigma=spec.search,
+        outputs=plain.outputs,
+        batch_size=batch,
+        identity=plain.identity,
+    )
+    return smoothed, reference, batch
+
+
+def _accelerated(
+    reference: ModelReference,
+    model: Callable[..., Tensor],
+    batch_shape: tuple[int, ...],
+    on_note: Callable[[str], None] | None,
+) -> tuple[ModelReference, Callable[..., Tensor]]:
+    """The model behind its backend; eager, with a note, where that cannot run it.
+
+    But not instead of 8-bit integers: they are another function, and the one that was asked for.
+    """
+    try:
+        return reference, reference.accelerated(model, batch_shape=batch_shape)
+    except ModelError as error:
+        if reference.backend == "openvino-int8" or on_note is None:
+            raise
+        on_note(f"{error}; going on without it")
+        return replace(reference, backend="eager"), model

@@ -1,0 +1,61 @@
+"""Replay: run a record again, and compare every row."""
+
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import final
+
+from sigmax.engine.certify import Tracker, certify
+from sigmax.errors import InvalidInputError, RecordError
+from sigmax.runs import CONFIG, TABLE, read_spec
+from sigmax.runs.table import point_part, without_time
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """How a record compares with its repetition."""
+
+    rows: int  # compared
+    differing: tuple[tuple[str, str], ...]  # rows as they were and as they came out
+    is_settled: bool  # whether settled answers were compared too; without their memory only point certificates are
+
+
+def replay(run: Path, *, track: Tracker, most: int | None = None, data: str | None = None) -> Replay:
+    """Certify the inputs of a record again, at most so many, and compare the rows but for their times.
+
+    Args:
+        run: The run folder.
+        track: Shows progress.
+        most: How many rows; by default all.
+        data: The data set from another place, such as cifar10:DIR.
+    """
+    spec = read_spec(run / CONFIG)
+    if spec.found is None:
+        raise RecordError(f"expected the record of a run in {run}, got a request that was never executed")
+    if most is not None and most < 1:
+        raise InvalidInputError(f"expected to compare at least one row, got {most}")
+    recorded = _rows(run)[:most]
+    if not recorded:
+        raise RecordError(f"expected rows in {run / TABLE}, got none")
+    is_settled = spec.memory is None  # a shared memory holds answers to other questions too
+    again = replace(
+        spec,
+        data=replace(spec.data, max=len(recorded), name=data or spec.data.name),
+        model=replace(spec.model, device=spec.model.device or (spec.found.device if spec.found.backend else None)),
+        memory=None,
+    )
+    with TemporaryDirectory() as folder:
+        certify(again, Path(folder), track=track)
+        repeated = _rows(Path(folder))
+    compared = without_time if is_settled else point_part
+    pairs = zip_longest(recorded, repeated, fillvalue="")  # a record may have a row too many
+    differing = tuple((old, new) for old, new in pairs if compared(old) != compared(new))
+    return Replay(rows=len(recorded), differing=differing, is_settled=is_settled)
+
+
+def _rows(run: Path) -> list[str]:
+    """The lines of a table, but for its header and a last one that was cut off."""
+    lines = (run / TABLE).read_text().splitlines(keepends=True)
+    return [line.rstrip("\n") for line in lines[1:] if line.endswith("\n")]

@@ -1,0 +1,121 @@
+"""The request: one typed value that says all that decides the answers of a certification.
+
+The command line and an experiment's file parse into it, an engine executes it, `config.json` of a run is it, resuming
+compares it, and reports read it back.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+from sigmax.budget import Budget
+from sigmax.data.reference import DataReference
+from sigmax.errors import InvalidInputError, RecordError
+from sigmax.models.reference import ModelReference
+from sigmax.named import name_of
+from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
+from sigmax.plain import from_plain, to_plain
+from sigmax.search.base import SigmaSearch
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was found when a request was resolved: a run is resumed, or repeated, only where it is found again."""
+
+    fingerprint: str  # of model, backend, noise and kind of device
+    data: str  # digest of shape, labels and images
+    device: str  # kind of device: others draw other noise
+    backend: str | None = None  # what ran the network, with its version; None: a function of one's own
+    trained: str | None = None  # how the network was trained, such as cohen or macer-ds2; None: unknown
+    trained_noise: str | None = None  # the name of the noise of that training
+    arch: str | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificationSpec:
+    """Certify these images of this data set by this model, under this noise, with sigma chosen this way.
+
+    Args:
+        model: The model and how it runs.
+        data: Which images.
+        search: How sigma is chosen, with its limits.
+        noise: The smoothing distribution.
+        budget: How each input is sampled, with the seed.
+        batch: Noisy samples per forward pass; None: the fastest, found by a probe.
+        memory: A memory to settle answers in; by default per-input runs keep their own.
+        found: What the model and the data turned out to be; None: not resolved yet.
+        version: Of this form.
+    """
+
+    model: ModelReference
+    data: DataReference
+    search: SigmaSearch
+    noise: SmoothingDistribution = field(default_factory=Gaussian)
+    budget: Budget = field(default_factory=Budget)
+    batch: int | None = None
+    memory: str | None = None
+    found: Found | None = None
+    version: int = VERSION
+
+    def __post_init__(self) -> None:
+        if self.version != VERSION:
+            raise InvalidInputError(f"expected a request of version {VERSION}, got version={self.version}")
+        if self.batch is not None and self.batch < 1:
+            raise InvalidInputError(f"expected batch >= 1, got batch={self.batch}")
+
+    @property
+    def is_per_input(self) -> bool:
+        """Whether sigma may differ from input to input."""
+        return self.search.is_per_input
+
+    @property
+    def method(self) -> str | None:
+        """Training and certification together, as the paper calls them; None: the training is unknown.
+
+        A network trained with one sigma is cohen, and cohen-ds with a search. One trained with per-input sigma is
+        cohen-ds2 with a search, and cohen-ds2-fixed without, which the paper does not have. Plain training under
+        uniform noise is what it calls yang. Certified under other noise than it was trained with, which the paper
+        never does, a network is cohen-l1 or yang-l2.
+        """
+        if self.found is None or self.found.trained is None:
+            return None
+        base, is_ds2, _ = self.found.trained.partition("-ds2")
+        noise = name_of(type(self.noise))
+        trained_noise = self.found.trained_noise or noise
+        name = "yang" if trained_noise == Uniform.name and base == "cohen" else base
+        if trained_noise != noise:
+            name += f"-l{self.noise.norm}"
+        if is_ds2:
+            return f"{name}-ds2" if self.is_per_input else f"{name}-ds2-fixed"
+        return f"{name}-ds" if self.is_per_input else name
+
+    def to_json(self) -> str:
+        """The request as text, for files and people."""
+        return json.dumps(to_plain(self), indent=2) + "\n"
+
+    def decisive(self) -> dict[str, Any]:
+        """All that decides the answers, as plain values.
+
+        Left out: how many inputs, since rows are independent; and where things are found, once their digests are known.
+        """
+        plain: dict[str, Any] = to_plain(self)
+        del plain["data"]["max"]
+        if self.found is not None:
+            del plain["model"]["name"], plain["data"]["name"]
+        return plain
+
+
+def read_spec(path: Path) -> CertificationSpec:
+    """The request in a JSON file."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path}: expected a request in JSON, got: {error}") from error
+    try:
+        return from_plain(CertificationSpec, content)
+    except InvalidInputError as error:
+        raise RecordError(f"{path}: {error}") from error
