@@ -1,7 +1,7 @@
 import inspect
 import re
 import warnings
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import pytest
@@ -401,3 +401,20 @@ def test_a_noise_aware_network_is_certified_like_any_other(arch: str) -> None:
         together = smoothed.certify(x, n=32, n0=16)
         assert [point.tau for point in together] == [point.sigma for point in together]
         assert smoothed.certify(x[1:], n=32, n0=16, indices=[1]) == together[1:]
+
+
+def test_a_choice_of_a_network_that_is_not_there_is_refused() -> None:
+    @final
+    class Second(SigmaSearch):
+        initial = 0.25
+        fixes_class = False
+
+        def find(self, task: SearchTask) -> Choice:
+            return Choice(sigma=task.constant(0.25), expert=torch.ones(len(task.x), dtype=torch.int64))
+
+        def cost(self) -> int:
+            return 0
+
+    g = SmoothedClassifier(HalfSpace(4).eval(), num_classes=2, sigma=Second())
+    with pytest.raises(InvalidInputError, match="expert"):
+        g.certify(torch.rand(2, 4), n=10)

@@ -46,6 +46,7 @@ class Claim:
     noise: SmoothingDistribution
     alpha: float
     tau: float | None = None  # the noise level that the network is told; None: it takes none
+    expert: int = 0  # which of several networks
 
 
 class Estimate(ABC):
@@ -201,6 +202,7 @@ def _point(claim: Claim, counts: Counts, *, radius: float | None, p_lower: float
         alpha=claim.alpha,
         norm=claim.noise.norm,
         tau=claim.tau,
+        expert=claim.expert,
     )
 
 

@@ -235,7 +235,8 @@ class SmoothedClassifier:
         choice, label = decision.choice, int(decision.label[i])
         sigma = float(choice.sigma[i])
         tau = (sigma if choice.tau is None else float(choice.tau[i])) if self.classifier.takes_level else None
-        claim = Claim(label=label, sigma=sigma, tau=tau, noise=self.noise, alpha=job.budget.alpha)
+        expert = 0 if choice.expert is None else int(choice.expert[i])
+        claim = Claim(label=label, sigma=sigma, tau=tau, expert=expert, noise=self.noise, alpha=job.budget.alpha)
         return _UnderWay(
             place=i,
             label=label,
@@ -281,6 +282,8 @@ class SmoothedClassifier:
                     f"expected sigma > 0 for every input, got sigma[{index}]={level}; "
                     "lower the step size, set bounds, or use --search ascent"
                 )
+        if choice.expert is not None and choice.expert.any():
+            raise InvalidInputError(f"expected expert 0, the only network there is, got {choice.expert.tolist()}")
         return replace(choice, sigma=sigma, tau=None if choice.tau is None else choice.tau.to(job.x))
 
     def _counts(self, job: "Job", choice: Choice, stage: Stage, n: int) -> Tensor:
