@@ -1,4 +1,4 @@
-"""Certify a model of your own: its own sigma for each input, settled by a memory."""
+"""Certify a model of your own with per-input sigma, settled by a memory."""
 
 import torch
 

@@ -100,12 +100,12 @@ class CertificationSpec:
     def decisive(self) -> dict[str, Any]:
         """All that decides the answers, as plain values.
 
-        Left out: how many inputs, since rows are independent; and where things are found, once their digests are known.
+        Left out: how many inputs, since rows are independent; and where things are, once `found` says what they are.
         """
         plain: dict[str, Any] = to_plain(self)
         del plain["data"]["max"]
         if self.found is not None:
-            del plain["model"]["name"], plain["data"]["name"]
+            del plain["model"]["name"], plain["model"]["device"], plain["data"]["name"]
         return plain
 
 
