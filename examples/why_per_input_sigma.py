@@ -82,7 +82,7 @@ def draw(fixed: SmoothedClassifier, before: list[PointCertificate], after: list[
     draw_boundary(left, fixed)
     left.set_title(f"One $\\sigma$ = {ONE_SIGMA} for all inputs", fontsize=11, pad=8)
     draw_map(right, fixed, after)
-    right.set_title("Its own $\\sigma^*$ for each input", fontsize=11, pad=8)
+    right.set_title("Per-input $\\sigma^*$", fontsize=11, pad=8)
     draw_curves(lower.subplots(2, 3, sharex=True), fixed, before, after)
     figure.savefig(path, dpi=125)
 
