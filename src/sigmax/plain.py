@@ -70,7 +70,7 @@ def typed_arguments(function: Callable[..., Any], given: Mapping[str, Any], *, w
 def _named(kind: type, value: Any) -> Any:
     """What msgspec does not know: a named thing, as `to_plain` wrote it."""
     if not issubclass(kind, Named):
-        raise NotImplementedError(kind)
+        raise TypeError(f"expected a type that plain values describe, got {kind}")
     if isinstance(value, str):  # a name alone: all settings as they are by default
         value = {"name": value}
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):

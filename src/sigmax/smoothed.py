@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import final
 
@@ -14,7 +14,8 @@ from sigmax.bounds import top_class_p_value
 from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
-from sigmax.estimation import Claim, Counts, Estimate, plan_draws
+from sigmax.estimation import Claim, plan_draws
+from sigmax.jobs import Decision, Job, UnderWay
 from sigmax.models.classifier import BaseClassifier, Outputs
 from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution
@@ -168,7 +169,7 @@ class SmoothedClassifier:
         indices: Sequence[int] | None = None,
         truth: Sequence[int] | None = None,
         on_progress: Progress | None = None,
-    ) -> "Job":
+    ) -> Job:
         """Inputs to certify, checked. The true classes only decide which inputs get `budget.n_wrong` samples."""
         x, indices = self._checked(x, indices)
         if truth is not None and len(truth) != len(x):
@@ -176,23 +177,23 @@ class SmoothedClassifier:
         classes = None if truth is None else tuple(int(label) for label in truth)
         return Job(x, indices, budget, on_progress, truth=classes)
 
-    def block_size(self, job: "Job") -> int:
+    def block_size(self, job: Job) -> int:
         """Inputs whose class and sigma are chosen together; the last bits of an answer may depend on it."""
         return max(_GROUP, self._group(job))
 
-    def choose(self, job: "Job") -> "Decision":
+    def choose(self, job: Job) -> Decision:
         """The class and the noise of each input, from samples of their own."""
         self.classifier.check_fixed()
         label = self._preselected(job)
         choice = self._search(job, label)
         return Decision(label=self._select(job, choice) if label is None else label, choice=choice)
 
-    def estimate_parts(self, job: "Job") -> Iterator[slice]:
+    def estimate_parts(self, job: Job) -> Iterator[slice]:
         """The parts of a job to estimate together: where inputs may stop early, they share batches with others."""
         stops_early = job.budget.tolerance or job.budget.radii
         return job.parts(len(job.x) if stops_early else self._group(job))
 
-    def estimate(self, job: "Job", decision: "Decision") -> list[PointCertificate]:
+    def estimate(self, job: Job, decision: Decision) -> list[PointCertificate]:
         """Sample and look in turns until every input has its certificate."""
         self.classifier.check_fixed()
         inputs = [self._under_way(job, decision, i) for i in range(len(job.x))]
@@ -221,7 +222,7 @@ class SmoothedClassifier:
                 job.on_progress(unused)
         return [one.point for one in inputs if one.point is not None]
 
-    def certify_job(self, whole: "Job") -> list[PointCertificate]:
+    def certify_job(self, whole: Job) -> list[PointCertificate]:
         """The certificates of all inputs of a job."""
         points = []
         for block in whole.parts(self.block_size(whole)):
@@ -231,13 +232,13 @@ class SmoothedClassifier:
                 points += self.estimate(job[part], decision[part])
         return points
 
-    def _under_way(self, job: "Job", decision: "Decision", i: int) -> "_UnderWay":
+    def _under_way(self, job: Job, decision: Decision, i: int) -> UnderWay:
         choice, label = decision.choice, int(decision.label[i])
         sigma = float(choice.sigma[i])
         tau = (sigma if choice.tau is None else float(choice.tau[i])) if self.classifier.takes_level else None
         expert = 0 if choice.expert is None else int(choice.expert[i])
         claim = Claim(label=label, sigma=sigma, tau=tau, expert=expert, noise=self.noise, alpha=job.budget.alpha)
-        return _UnderWay(
+        return UnderWay(
             place=i,
             label=label,
             estimate=job.budget.estimate(claim, truth=None if job.truth is None else job.truth[i]),
@@ -246,16 +247,16 @@ class SmoothedClassifier:
             counts=torch.zeros(self.classifier.num_classes, dtype=torch.int64),
         )
 
-    def _preselected(self, job: "Job") -> Tensor | None:
+    def _preselected(self, job: Job) -> Tensor | None:
         """The prediction under sigma0 where the search keeps to it; None where the class is free."""
         if not self.search.fixes_class:
             return None
         return self._select(job, Choice(sigma=job.x.new_full((len(job.x),), self.search.initial)))
 
-    def _select(self, job: "Job", choice: Choice) -> Tensor:
+    def _select(self, job: Job, choice: Choice) -> Tensor:
         return self._counts(job, choice, Stage.SELECTION, job.budget.n0).argmax(dim=1).to(job.x.device)
 
-    def _search(self, job: "Job", label: Tensor | None) -> Choice:
+    def _search(self, job: Job, label: Tensor | None) -> Choice:
         choice = self.search.find(
             SearchTask(
                 classifier=self.classifier,
@@ -286,7 +287,7 @@ class SmoothedClassifier:
             raise InvalidInputError(f"expected expert 0, the only network there is, got {choice.expert.tolist()}")
         return replace(choice, sigma=sigma, tau=None if choice.tau is None else choice.tau.to(job.x))
 
-    def _counts(self, job: "Job", choice: Choice, stage: Stage, n: int) -> Tensor:
+    def _counts(self, job: Job, choice: Choice, stage: Stage, n: int) -> Tensor:
         return count_classes(
             self.classifier,
             job.x,
@@ -305,7 +306,7 @@ class SmoothedClassifier:
     def _rows(self, x: Tensor) -> int:
         return self.batch_size or default_batch_size(x[0].numel())
 
-    def _group(self, job: "Job") -> int:
+    def _group(self, job: Job) -> int:
         """Inputs to sample together so that padding the last batch costs at most a sixteenth."""
         if not len(job.x):
             return 1
@@ -338,68 +339,3 @@ def _number(sigma: float) -> float:
         return float(sigma)
     except (TypeError, ValueError, RuntimeError) as error:  # in whatever way a thing refuses to be a number
         raise InvalidInputError(f"expected a number or a search as sigma, got {sigma!r}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Inputs to answer, with all that decides their noise."""
-
-    x: Tensor  # inputs *dims
-    indices: tuple[int, ...]
-    budget: Budget
-    on_progress: Progress | None
-    truth: tuple[int, ...] | None = None  # where it is known
-
-    def parts(self, size: int) -> Iterator[slice]:
-        """Consecutive parts of at most this many inputs."""
-        return (slice(start, min(start + size, len(self.x))) for start in range(0, len(self.x), size))
-
-    def __getitem__(self, part: slice) -> "Job":
-        """The same for some of the inputs."""
-        truth = None if self.truth is None else self.truth[part]
-        return replace(self, x=self.x[part], indices=self.indices[part], truth=truth)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What is to be certified of each input: this class, under this noise."""
-
-    label: Tensor  # (inputs,)
-    choice: Choice
-
-    def __getitem__(self, part: slice) -> "Decision":
-        """The same for some of the inputs."""
-        return Decision(label=self.label[part], choice=self.choice[part])
-
-
-@dataclass(slots=True, kw_only=True)
-class _UnderWay:
-    """One input on its way to its certificate."""
-
-    place: int  # in its job
-    label: int
-    estimate: Estimate
-    stream: torch.Generator
-    counts: Tensor  # (classes,)
-    drawn: int = 0
-    point: PointCertificate | None = None
-    due: int = field(init=False)  # samples to have before the next look
-
-    def __post_init__(self) -> None:
-        self.due = self.estimate.next_look(0)
-
-    def take(self, samples: int, counts: Tensor) -> None:
-        """Count these samples, and look where a look is due; what comes after the certificate is not looked at."""
-        self.drawn += samples
-        if self.point is not None:
-            return
-        self.counts += counts
-        if self.drawn == self.due:
-            self.point = self.estimate.look(self._seen())
-            if self.point is None:
-                self.due = self.estimate.next_look(self.drawn)
-
-    def _seen(self) -> Counts:
-        others = self.counts.clone()
-        others[self.label] = 0
-        return Counts(n=int(self.counts.sum()), hits=int(self.counts[self.label]), rival=int(others.max()))

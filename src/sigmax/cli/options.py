@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from sigmax.search import SigmaSearch
 
 
-class Norm(StrEnum):
-    """The norm of the certified balls."""
-
-    L2 = "l2"
-    L1 = "l1"
-
-
 class Outputs(StrEnum):
     """What the model returns."""
 

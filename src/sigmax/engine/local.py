@@ -6,8 +6,8 @@ import torch
 
 from sigmax.certificate import PointCertificate
 from sigmax.engine.prepare import Prepared
+from sigmax.jobs import Job
 from sigmax.sampling import Progress
-from sigmax.smoothed import Job
 
 # Images decoded at a time: bounds the memory that large images take.
 _MOST = 64

@@ -1,0 +1,78 @@
+"""Inputs on their way to certificates: what is asked of them, what was decided, and what was seen so far."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from sigmax.budget import Budget
+from sigmax.certificate import PointCertificate
+from sigmax.estimation import Counts, Estimate
+from sigmax.sampling import Progress
+from sigmax.search import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Inputs to answer, with all that decides their noise."""
+
+    x: Tensor  # inputs *dims
+    indices: tuple[int, ...]
+    budget: Budget
+    on_progress: Progress | None
+    truth: tuple[int, ...] | None = None  # where it is known
+
+    def parts(self, size: int) -> Iterator[slice]:
+        """Consecutive parts of at most this many inputs."""
+        return (slice(start, min(start + size, len(self.x))) for start in range(0, len(self.x), size))
+
+    def __getitem__(self, part: slice) -> "Job":
+        """The same for some of the inputs."""
+        truth = None if self.truth is None else self.truth[part]
+        return replace(self, x=self.x[part], indices=self.indices[part], truth=truth)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is to be certified of each input: this class, under this noise."""
+
+    label: Tensor  # (inputs,)
+    choice: Choice
+
+    def __getitem__(self, part: slice) -> "Decision":
+        """The same for some of the inputs."""
+        return Decision(label=self.label[part], choice=self.choice[part])
+
+
+@dataclass(slots=True, kw_only=True)
+class UnderWay:
+    """One input on its way to its certificate."""
+
+    place: int  # in its job
+    label: int
+    estimate: Estimate
+    stream: torch.Generator
+    counts: Tensor  # (classes,)
+    drawn: int = 0
+    point: PointCertificate | None = None
+    due: int = field(init=False)  # samples to have before the next look
+
+    def __post_init__(self) -> None:
+        self.due = self.estimate.next_look(0)
+
+    def take(self, samples: int, counts: Tensor) -> None:
+        """Count these samples, and look where a look is due; what comes after the certificate is not looked at."""
+        self.drawn += samples
+        if self.point is not None:
+            return
+        self.counts += counts
+        if self.drawn == self.due:
+            self.point = self.estimate.look(self._seen())
+            if self.point is None:
+                self.due = self.estimate.next_look(self.drawn)
+
+    def _seen(self) -> Counts:
+        others = self.counts.clone()
+        others[self.label] = 0
+        return Counts(n=int(self.counts.sum()), hits=int(self.counts[self.label]), rival=int(others.max()))
