@@ -18,7 +18,8 @@ from sigmax.data import load_source
 from sigmax.models import BaseClassifier, load_model
 from sigmax.models.backends import BACKENDS, accelerate
 from sigmax.noise import Gaussian
-from sigmax.sampling import Stage, random_stream, sample_buffer
+from sigmax.sampling import sample_buffer
+from sigmax.streams import Stage, random_stream
 
 ROWS, EMPTY = 50, 255
 
@@ -99,11 +100,11 @@ def ask(
 ) -> None:
     """Fill the table (sigmas, samples) of one input."""
     stream = random_stream(0, index, stage, classifier.device)
-    image, noise, _ = sample_buffer(x, ROWS)
-    _, buffer, batch = sample_buffer(x, ROWS)
+    buffer, batch = sample_buffer(x, ROWS)
+    image = buffer[0].clone()
     for start in range(0, found.shape[1], ROWS):
-        Gaussian().fill(noise, generator=stream)
+        noise = Gaussian().draw(stream, ROWS, image.shape, dtype=image.dtype)
         with torch.no_grad():
             for column, sigma in enumerate(sigmas):
-                torch.add(image[0], noise, alpha=sigma, out=buffer)
+                torch.add(image, noise, alpha=sigma, out=buffer)
                 found[column, start : start + ROWS] = classifier.labels(batch).numpy()

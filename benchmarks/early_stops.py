@@ -21,7 +21,7 @@ from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
 from sigmax.estimation import Claim, Counts, Estimate
 from sigmax.noise import Gaussian
-from sigmax.sampling import Stage
+from sigmax.streams import Stage
 
 N0 = Budget().n0
 RADII = (0.25, 0.5, 0.75, 1.0)

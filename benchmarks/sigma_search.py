@@ -24,8 +24,8 @@ from answers import Answers, add_options, collect, load
 from machine import describe_machine
 from sigmax.noise import Gaussian
 from sigmax.runs import read_run
-from sigmax.sampling import Stage
 from sigmax.search.curve import ExpectedRadii, fit_probits
+from sigmax.streams import Stage
 
 SIGMAS, SAMPLES = 16, 2_000
 ALPHA = 0.001

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from sigmax import HalvingSearch, PointCertificate, SmoothedClassifier
 from sigmax.report.canvas import COLOURS
 from sigmax.rounding import format_down, format_nearest
-from sigmax.sampling import Stage, count_classes, random_stream
+from sigmax.sampling import count_classes
+from sigmax.streams import Stage, random_stream
 
 BLUE, ORANGE, GREEN = range(3)
 NAMES = ("blue", "orange", "green")

@@ -20,6 +20,7 @@ from sigmax.report.page import render_page
 from sigmax.report.pairing import pairs
 from sigmax.runs import CertificateTable, CertificationSpec, Found, Run
 from sigmax.search import AscentSearch, Choice, FixedSigma, SearchTask, SigmaSearch
+from sigmax.streams import Stream
 
 
 @final
@@ -72,8 +73,8 @@ class Stripes(SmoothingDistribution):
     norm = 2
     height: float = 1.0
 
-    def fill(self, out: Tensor, *, generator: torch.Generator) -> Tensor:
-        return out.fill_(self.height)
+    def draw(self, stream: Stream, n: int, shape: tuple[int, ...], *, dtype: torch.dtype) -> Tensor:
+        return torch.full((n, *shape), self.height, dtype=dtype)
 
     def radius(self, p_lower: float, *, sigma: float, p_upper: float | None = None) -> float:
         return sigma

@@ -11,9 +11,12 @@ from torch import Tensor
 from sigmax import Gaussian, SmoothedClassifier, SmoothingDistribution, Uniform
 from sigmax.errors import InvalidInputError
 from sigmax.noise import find_noise
+from sigmax.streams import Stage, Stream, random_stream
 from toy import Wide, half_space
 
 probabilities = st.floats(0.500001, 1 - 1e-9)
+
+CPU = torch.device("cpu")
 
 
 @given(probabilities, st.floats(0.01, 10))
@@ -77,7 +80,7 @@ def _normalised(base: Tensor, sigma: Tensor) -> list[np.ndarray]:
 def test_every_sigma_is_paired_with_its_own_input() -> None:
     x = torch.arange(3.0).view(3, 1) * 100
     sigma = torch.tensor([1e-3, 1.0, 10.0])
-    streams = [torch.Generator().manual_seed(i) for i in range(3)]
+    streams = [random_stream(0, i, Stage.SEARCH, CPU) for i in range(3)]
     noisy = Gaussian().perturb(x, sigma, n=500, streams=streams)
     assert noisy.shape == (3, 500, 1)
     assert torch.allclose(noisy.mean(dim=(1, 2)), x[:, 0], atol=1.5)
@@ -87,7 +90,8 @@ def test_every_sigma_is_paired_with_its_own_input() -> None:
 @pytest.mark.statistical
 @pytest.mark.parametrize(("noise", "law"), [(Gaussian(), "norm"), (Uniform(), "uniform")])
 def test_noise_follows_its_law(noise: SmoothingDistribution, law: str) -> None:
-    sample = noise.fill(torch.empty(40_000), generator=torch.Generator().manual_seed(0)).numpy()
+    stream = random_stream(0, 0, Stage.SEARCH, CPU)
+    sample = noise.draw(stream, 40, (1_000,), dtype=torch.float32).flatten().numpy()
     args = () if law == "norm" else (-1.0, 2.0)
     assert kstest(sample, law, args=args).pvalue > 1e-4
     assert math.isfinite(sample.max())
@@ -95,17 +99,17 @@ def test_noise_follows_its_law(noise: SmoothingDistribution, law: str) -> None:
 
 @pytest.mark.parametrize("noise", [Gaussian(), Uniform(), Wide(3.0)])
 def test_only_the_distribution_adds_noise(noise: SmoothingDistribution) -> None:
-    """`write` fills a batch with what `add` makes of the same draws, also where only a part of a tile is needed."""
+    """`write` fills a batch with what `add` makes of the same draws."""
     x, sigma = torch.rand(5), 0.3
 
-    def stream() -> torch.Generator:
-        return torch.Generator().manual_seed(1)
+    def stream() -> Stream:
+        return random_stream(0, 1, Stage.SEARCH, CPU)
 
-    eps = noise.fill(torch.empty(8, 5), generator=stream())
+    eps = noise.draw(stream(), 8, (5,), dtype=torch.float32)
     expected = noise.add(x[None], torch.tensor([sigma]), eps[None])[0]
     for rows in (8, 3):
         out = torch.empty(rows, 5)
-        noise.write(out, x, sigma=sigma, generator=stream(), scratch=torch.empty(8, 5))
+        noise.write(out, x, sigma=sigma, stream=stream())
         assert torch.allclose(out, expected[:rows])
 
 

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sigmax.errors import InvalidInputError
 from sigmax.models import BaseClassifier, build_network
-from sigmax.noise import Gaussian, SmoothingDistribution
-from sigmax.sampling import Stage, _mix, count_classes, default_batch_size, random_stream, tile_size
+from sigmax.noise import Gaussian
+from sigmax.sampling import count_classes, default_batch_size
+from sigmax.streams import Stage, random_stream
 
 CPU = torch.device("cpu")
 
@@ -22,11 +22,13 @@ def counts(
     n: int,
     indices: Sequence[int],
     batch_size: int = 64,
-    noise: SmoothingDistribution | None = None,
+    levels: int | None = None,
 ) -> Tensor:
     streams = [random_stream(0, i, Stage.ESTIMATION, CPU) for i in indices]
     sigma = torch.full((len(x),), 0.3)
-    return count_classes(classifier, x, sigma, noise=noise or Gaussian(), n=n, streams=streams, batch_size=batch_size)
+    return count_classes(
+        classifier, x, sigma, noise=Gaussian(), levels=levels, n=n, streams=streams, batch_size=batch_size
+    )
 
 
 @pytest.fixture(scope="module")
@@ -35,78 +37,28 @@ def network() -> BaseClassifier:
     return BaseClassifier(build_network("digits-cnn", num_classes=10, in_channels=1).eval(), num_classes=10)
 
 
-def test_streams_of_one_seed_all_differ() -> None:
-    # The CPU generator keeps 32 bits of its seed: these must differ there.
-    low = {
-        random_stream(7, index, stage, CPU).initial_seed() & 0xFFFFFFFF for index in range(20_000) for stage in Stage
-    }
-    assert len(low) == 20_000 * len(Stage)
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
-def test_mixing_is_one_to_one(a: int, b: int) -> None:
-    assert (_mix(a) == _mix(b)) == (a == b)
-
-
-def test_seeds_and_stages_give_other_noise() -> None:
-    def draw(seed: int, stage: Stage) -> list[float]:
-        return torch.randn(4, generator=random_stream(seed, 3, stage, CPU)).tolist()
-
-    assert draw(0, Stage.SEARCH) == draw(0, Stage.SEARCH)
-    assert draw(0, Stage.SEARCH) != draw(0, Stage.ESTIMATION)
-    assert draw(0, Stage.SEARCH) != draw(1, Stage.SEARCH)
-    assert draw(-1, Stage.SEARCH) != draw(1, Stage.SEARCH)
-
-
-def test_an_index_outside_the_streams_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match=str(2**29)):
-        random_stream(0, 2**29, Stage.SEARCH, CPU)
-
-
 @settings(max_examples=20)
-@given(st.integers(1, 9), st.integers(1, 150), st.integers(1, 300), st.randoms(use_true_random=False))
+@given(
+    st.integers(1, 9),
+    st.integers(1, 150),
+    st.integers(1, 300),
+    st.sampled_from([None, 16]),
+    st.randoms(use_true_random=False),
+)
 def test_counts_do_not_depend_on_how_inputs_are_batched(
-    network: BaseClassifier, inputs: int, n: int, batch_size: int, random: Random
+    network: BaseClassifier, inputs: int, n: int, batch_size: int, levels: int | None, random: Random
 ) -> None:
-    x = torch.rand(9, 1, 8, 8, generator=torch.Generator().manual_seed(1))[:inputs]
-    together = counts(network, x, n=n, indices=range(inputs), batch_size=batch_size)
+    x = torch.randint(17, (9, 1, 8, 8), generator=torch.Generator().manual_seed(1))[:inputs] / 16
+    together = counts(network, x, n=n, indices=range(inputs), batch_size=batch_size, levels=levels)
     assert together.sum(dim=1).tolist() == [n] * inputs
     order = list(range(inputs))
     random.shuffle(order)
     cut = random.randint(0, inputs)
     parts = [part for part in (order[:cut], order[cut:]) if part]
-    apart = torch.cat([counts(network, x[part], n=n, indices=part, batch_size=batch_size) for part in parts])
+    apart = torch.cat(
+        [counts(network, x[part], n=n, indices=part, batch_size=batch_size, levels=levels) for part in parts]
+    )
     assert torch.equal(apart, together[torch.tensor(order)])
-
-
-class Counted(SmoothingDistribution):
-    """Gaussian noise that knows how it was drawn; backwards, tiles drawn at once differ from tiles drawn apart."""
-
-    norm = 2
-    radius, probability, soft_radius = Gaussian.radius, Gaussian.probability, Gaussian.soft_radius
-
-    def __init__(self, *, is_backwards: bool) -> None:
-        self.is_backwards = is_backwards
-        self.draws: list[int] = []
-
-    def fill(self, out: Tensor, *, generator: torch.Generator) -> Tensor:
-        self.draws.append(len(out))
-        out.normal_(generator=generator)
-        return out.copy_(out.flip(0)) if self.is_backwards else out
-
-
-@pytest.mark.parametrize("is_backwards", [False, True])
-def test_noise_is_drawn_at_once_only_where_that_changes_nothing(network: BaseClassifier, is_backwards: bool) -> None:
-    x = torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(1))
-    noise = Counted(is_backwards=is_backwards)
-    together = counts(network, x, n=300, indices=range(3), batch_size=256, noise=noise)
-    apart = torch.cat([counts(network, x[i : i + 1], n=300, indices=[i], batch_size=64, noise=noise) for i in range(3)])
-    assert torch.equal(together, apart)
-    noise.draws.clear()
-    counts(network, x, n=320, indices=range(3), batch_size=256, noise=noise)
-    tiles = 3 * 320 // tile_size(64)
-    assert sum(noise.draws) == 3 * 320
-    assert len(noise.draws) == tiles if is_backwards else len(noise.draws) < tiles / 2
 
 
 @pytest.mark.parametrize("arch", ["resnet20", "fast-resnet9"])
@@ -129,12 +81,11 @@ def test_every_forward_pass_has_one_shape() -> None:
     classifier = BaseClassifier(model, num_classes=2)
     counts(classifier, torch.zeros(3, 300), n=50, indices=range(3), batch_size=64)
     assert set(shapes) == {(64, 300)}
-    assert len(shapes) == 3  # 3 x 50 samples in tiles of 32: 192 rows, filled across inputs
+    assert len(shapes) == 3  # 150 samples, filled across inputs
 
 
 @pytest.mark.parametrize("n", [16, 36, 64, 100])
 def test_short_rounds_share_a_batch(n: int) -> None:
-    """A tile of small inputs is longer than a round of a search: what is not needed of it is not asked."""
     rows: list[int] = []
 
     def model(x: Tensor) -> Tensor:
@@ -143,11 +94,9 @@ def test_short_rounds_share_a_batch(n: int) -> None:
 
     classifier, inputs = BaseClassifier(model, num_classes=3), 40
     x = torch.rand(inputs, 1, 8, 8)
-    assert tile_size(64) == 64
     found = counts(classifier, x, n=n, indices=range(inputs), batch_size=256)
     assert found.sum(dim=1).tolist() == [n] * inputs
-    per_batch = 256 // n if n <= 64 else 2
-    assert len(rows) <= -(-inputs // per_batch)
+    assert len(rows) == -(-inputs * n // 256)
     alone = [counts(classifier, x[i : i + 1], n=n, indices=[i], batch_size=256) for i in range(inputs)]
     assert torch.equal(found, torch.cat(alone))
 
@@ -168,5 +117,4 @@ def test_progress_counts_the_samples_and_nothing_else(network: BaseClassifier) -
 
 
 def test_sizes_follow_the_input_alone() -> None:
-    assert [tile_size(d) for d in (2, 64, 784, 3_072, 150_528)] == [64, 64, 16, 4, 1]
     assert [default_batch_size(d) for d in (2, 64, 3_072, 150_528, 10**8)] == [1024, 1024, 512, 16, 16]

@@ -25,6 +25,7 @@ from sigmax.data.reference import DataReference
 from sigmax.models.reference import ModelReference
 from sigmax.runs import CertificationSpec
 from sigmax.sampling import Progress
+from sigmax.streams import Stream
 
 
 def half_space() -> nn.Module:
@@ -123,8 +124,8 @@ class Wide(SmoothingDistribution):
     norm = 2
     width: float = 2.0
 
-    def fill(self, out: Tensor, *, generator: torch.Generator) -> Tensor:
-        return out.normal_(0.0, self.width, generator=generator)
+    def draw(self, stream: Stream, n: int, shape: tuple[int, ...], *, dtype: torch.dtype) -> Tensor:
+        return stream.normal(n, shape, dtype=dtype) * self.width
 
     def radius(self, p_lower: float, *, sigma: float, p_upper: float | None = None) -> float:
         return Gaussian().radius(p_lower, sigma=self.width * sigma, p_upper=p_upper)

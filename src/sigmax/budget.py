@@ -1,12 +1,14 @@
 """Budget: how many samples an input gets, and when they suffice."""
 
+import math
 import operator
-from dataclasses import dataclass
-from typing import SupportsIndex
+from dataclasses import dataclass, replace
+from typing import Self, SupportsIndex
 
 from sigmax.bounds import check_alpha
 from sigmax.errors import InvalidInputError
 from sigmax.estimation import AtRadii, Claim, Estimate, PlannedLooks
+from sigmax.streams import check_seed
 
 _LEAST_ALPHA = 1e-30  # its shares for looks and for the runner-up must not underflow
 
@@ -47,16 +49,25 @@ class Budget:
         object.__setattr__(self, "radii", tuple(float(radius) for radius in self.radii))
         if self.n < 1 or self.n0 < 1:
             raise InvalidInputError(f"expected n >= 1 and n0 >= 1, got n={self.n}, n0={self.n0}")
+        if self.n <= (least := -math.log2(self.alpha)):
+            # n unanimous samples prove only p >= alpha^(1/n).
+            raise InvalidInputError(
+                f"expected n > {least:.4g}, because fewer samples can certify nothing at alpha={self.alpha:g}, "
+                f"got n={self.n}; raise n"
+            )
         if self.n_wrong is not None and not 1 <= self.n_wrong <= self.n:
             raise InvalidInputError(f"expected 1 <= n_wrong <= n, got n_wrong={self.n_wrong}, n={self.n}")
-        if not -(2**63) <= self.seed < 2**63:
-            raise InvalidInputError(f"expected a seed of at most 64 bits, got seed={self.seed}")
+        check_seed(self.seed)
         if not 0.0 <= self.tolerance < 1.0:
             raise InvalidInputError(f"expected 0 <= tolerance < 1, got tolerance={self.tolerance}")
         if not all(0.0 <= radius < float("inf") for radius in self.radii):
             raise InvalidInputError(f"expected radii >= 0, got radii={self.radii}")
         if self.radii and (self.tolerance or self.runner_up):
             raise InvalidInputError("expected radii alone, got tolerance or runner_up too; leave them out")
+
+    def shared(self, family_alpha: float, inputs: int) -> Self:
+        """The same with an equal share of `family_alpha` for each of so many inputs (Bonferroni)."""
+        return replace(self, alpha=family_alpha / inputs * (1 - 2.0**-50))
 
     def estimate(self, claim: Claim, *, truth: int | None = None) -> Estimate:
         """The estimation of one input; `truth` is its true class, if known."""

@@ -24,6 +24,7 @@ class PointCertificate:
     norm: int  # 1 or 2
     tau: float | None = None  # the noise level that the network was told; None: it takes none
     expert: int = 0  # which of several networks
+    is_exact: bool = False  # integer noise: it holds in floating point, for every input on the grid
 
     def __post_init__(self) -> None:
         """Convert numbers of NumPy and torch to Python numbers, which can be recorded."""

@@ -24,7 +24,7 @@ _FIRST_LOOK, _EARLY_SHARE = 1_024, 0.09
 _GIVE_UP = 0.001
 # Sequential tests look after this many samples, and then each time the samples have grown by this factor.
 _FIRST_QUESTION, _GROWTH = 128, 1.125
-# Samples are drawn in multiples of this, except the last: that is whole tiles of noise for every input.
+# Samples are drawn in multiples of this, except the last: fewer parts make less work.
 _PART = 64
 
 
@@ -47,6 +47,8 @@ class Claim:
     alpha: float
     tau: float | None = None  # the noise level that the network is told; None: it takes none
     expert: int = 0  # which of several networks
+    is_exact: bool = False  # whether the noise is exact
+    defect: float = 0.0  # no probability under the noise drawn is further than this from the true one
 
 
 class Estimate(ABC):
@@ -124,7 +126,8 @@ class AtRadii(Estimate):
         self.n = n
         self.proved: float | None = None
         self.needed = {r: claim.noise.probability(r, sigma=claim.sigma) for r in sorted({0.0, *radii})}
-        self.open = {radius: p for radius, p in self.needed.items() if p < 1.0}
+        # The samples speak of the noise drawn.
+        self.open = {radius: q for radius, p in self.needed.items() if (q := p + claim.defect) < 1.0}
 
     def next_look(self, n: int) -> int:
         """A few more samples than at the last look."""
@@ -181,10 +184,10 @@ def certificate(claim: Claim, counts: Counts, *, alpha: float, runner_up: bool) 
     for the number of classes: the true runner-up has at most the largest count, so its own bound is at most U.
     """
     lower_alpha = alpha * (1 - _RUNNER_UP_SHARE) if runner_up else alpha
-    p_lower = clopper_pearson_lower(counts.hits, counts.n, alpha=lower_alpha)
+    p_lower = max(0.0, clopper_pearson_lower(counts.hits, counts.n, alpha=lower_alpha) - claim.defect)
     p_upper = None
     if runner_up:
-        bound = clopper_pearson_upper(counts.rival, counts.n, alpha=alpha - lower_alpha)
+        bound = clopper_pearson_upper(counts.rival, counts.n, alpha=alpha - lower_alpha) + claim.defect
         p_upper = bound if bound < 1 - p_lower else None
     is_certain = p_lower > (0.5 if p_upper is None else p_upper)
     radius = max(0.0, claim.noise.radius(p_lower, sigma=claim.sigma, p_upper=p_upper)) if is_certain else None
@@ -203,6 +206,7 @@ def _point(claim: Claim, counts: Counts, *, radius: float | None, p_lower: float
         norm=claim.noise.norm,
         tau=claim.tau,
         expert=claim.expert,
+        is_exact=claim.is_exact,
     )
 
 

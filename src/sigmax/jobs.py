@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-import torch
 from torch import Tensor
 
 from sigmax.budget import Budget
@@ -11,6 +10,7 @@ from sigmax.certificate import PointCertificate
 from sigmax.estimation import Counts, Estimate
 from sigmax.sampling import Progress
 from sigmax.search import Choice
+from sigmax.streams import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class UnderWay:
     place: int  # in its job
     label: int
     estimate: Estimate
-    stream: torch.Generator
+    stream: Stream
     counts: Tensor  # (classes,)
     drawn: int = 0
     point: PointCertificate | None = None

@@ -20,8 +20,9 @@ from sigmax.models.classifier import BaseClassifier, Outputs
 from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution
 from sigmax.plain import to_plain
-from sigmax.sampling import Progress, Stage, batch_rows, count_classes, default_batch_size, random_stream
+from sigmax.sampling import Progress, count_classes, default_batch_size
 from sigmax.search import Choice, FixedSigma, SearchTask, SigmaSearch
+from sigmax.streams import Stage, Stream, random_stream
 
 # Inputs selected and searched together: enough to fill batches with n0 = 100 samples each, few enough
 # that little is lost when a run is interrupted.
@@ -38,6 +39,8 @@ class SmoothedClassifier:
         noise: The smoothing distribution; it decides the norm of the certified balls.
         sigma: One number for all inputs, or a search that chooses sigma for each.
         outputs: Whether the model returns "logits" or "probabilities".
+        levels: Inputs are multiples of 1 / levels, such as 255 for 8-bit images. Noise is then exact, and certificates
+            hold for every input on that grid, rounding included. None: noise in floating point.
         batch_size: Noisy samples per forward pass; by default chosen by the size of the input.
         identity: Names a model that is no `torch.nn.Module`; see `BaseClassifier`.
 
@@ -55,22 +58,27 @@ class SmoothedClassifier:
         noise: SmoothingDistribution | None = None,
         sigma: SigmaSearch | float = 0.25,
         outputs: Outputs = "logits",
+        levels: int | None = None,
         batch_size: int | None = None,
         identity: str | None = None,
     ) -> None:
         if batch_size is not None and batch_size < 1:
             raise InvalidInputError(f"expected batch_size >= 1, got batch_size={batch_size}")
+        if levels is not None and not 1 <= levels < 2**13:
+            raise InvalidInputError(f"expected 1 <= levels < {2**13}, got levels={levels}; 255 for 8-bit images")
         self.classifier = BaseClassifier(model, num_classes=num_classes, outputs=outputs, identity=identity)
         self.noise = noise or Gaussian()
         self.search = sigma if isinstance(sigma, SigmaSearch) else FixedSigma(_number(sigma))
+        self.levels = levels
         self.batch_size = batch_size
 
     @property
     def fingerprint(self) -> str:
-        """What a memory of this classifier's answers belongs to: model, preprocessing, norm, noise, and accelerator."""
+        """What a memory of this classifier's answers belongs to: model, preprocessing, norm, noise and accelerator."""
         parts = f"{self.classifier.fingerprint} {name_of(type(self.noise))} l{self.noise.norm}"
         if settings := to_plain(self.noise.settings()):
             parts += f" {json.dumps(settings)}"
+        parts += " float" if self.levels is None else f" exact 1/{self.levels}"
         place, accelerator = self.classifier.device.type, torch.accelerator.current_accelerator()
         if accelerator is not None and place == accelerator.type:
             parts += f" on {place}"  # which may round otherwise
@@ -197,7 +205,7 @@ class SmoothedClassifier:
         """Sample and look in turns until every input has its certificate."""
         self.classifier.check_fixed()
         inputs = [self._under_way(job, decision, i) for i in range(len(job.x))]
-        rows = batch_rows(job.x[0].numel(), self._rows(job.x))
+        rows = self._rows(job.x)
         while left := [one for one in inputs if one.point is None]:
             plans = plan_draws(
                 [one.estimate for one in left], [one.drawn for one in left], [one.due for one in left], batch=rows
@@ -210,9 +218,10 @@ class SmoothedClassifier:
                 decision.choice.sigma[places],
                 tau=None if decision.choice.tau is None else decision.choice.tau[places],
                 noise=self.noise,
+                levels=self.levels,
                 n=[more for _, more in draws],
                 streams=[one.stream for one, _ in draws],
-                batch_size=self._rows(job.x),
+                batch_size=rows,
                 on_progress=job.on_progress,
             )
             for (one, more), new in zip(draws, counts, strict=True):
@@ -237,7 +246,16 @@ class SmoothedClassifier:
         sigma = float(choice.sigma[i])
         tau = (sigma if choice.tau is None else float(choice.tau[i])) if self.classifier.takes_level else None
         expert = 0 if choice.expert is None else int(choice.expert[i])
-        claim = Claim(label=label, sigma=sigma, tau=tau, expert=expert, noise=self.noise, alpha=job.budget.alpha)
+        claim = Claim(
+            label=label,
+            sigma=sigma,
+            tau=tau,
+            expert=expert,
+            noise=self.noise,
+            alpha=job.budget.alpha,
+            is_exact=self.levels is not None,
+            defect=self.noise.defect(job.x[0].numel(), is_exact=self.levels is not None),
+        )
         return UnderWay(
             place=i,
             label=label,
@@ -268,6 +286,7 @@ class SmoothedClassifier:
                 indices=job.indices,
                 stream=partial(self._stream, job.budget.seed),
                 batch_size=self._rows(job.x),
+                levels=self.levels,
                 on_progress=job.on_progress,
             )
         )
@@ -294,13 +313,14 @@ class SmoothedClassifier:
             choice.sigma,
             tau=choice.tau,
             noise=self.noise,
+            levels=self.levels,
             n=n,
             streams=[self._stream(job.budget.seed, index, stage) for index in job.indices],
             batch_size=self._rows(job.x),
             on_progress=job.on_progress,
         )
 
-    def _stream(self, seed: int, index: int, stage: Stage) -> torch.Generator:
+    def _stream(self, seed: int, index: int, stage: Stage) -> Stream:
         return random_stream(seed, index, stage, self.classifier.device)
 
     def _rows(self, x: Tensor) -> int:

@@ -219,8 +219,8 @@ class Narrow(SmoothingDistribution):
     name = "narrow"
     norm = 2
 
-    def fill(self, out, *, generator):
-        return Gaussian().fill(out, generator=generator)
+    def draw(self, stream, n, shape, *, dtype):
+        return Gaussian().draw(stream, n, shape, dtype=dtype)
 
     def radius(self, p_lower, *, sigma, p_upper=None):
         return Gaussian().radius(p_lower, sigma=sigma, p_upper=p_upper) / 2

@@ -50,7 +50,7 @@ def test_runs_are_paired_grouped_and_ordered_by_their_records(runs: list[Run]) -
     others = [
         make_run("network", [0.5], make_spec(ascent(10), network="another")),
         make_run("sigma", [0.5], make_spec(ascent(10, 0.5))),
-        make_run("n", [0.5], make_spec(ascent(10), n=9)),
+        make_run("n", [0.5], make_spec(ascent(10), n=90)),
         make_run("n_wrong", [0.5], make_spec(ascent(10), n_wrong=9)),
     ]
     assert paired([*runs, *others]) == [("k90", "fixed"), ("k10", "fixed")]

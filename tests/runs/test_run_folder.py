@@ -67,11 +67,11 @@ def test_all_that_differs_is_named() -> None:
 
 def test_a_run_that_failed_before_its_first_row_is_not_in_the_way(out: Path, spec: CertificationSpec) -> None:
     begun: list[int] = []
-    for n in (100, 100, 7):
+    for n in (100, 100, 70):
         with RunFolder(out, replace(spec, budget=Budget(n=n)), on_begin=partial(begun.append, n)) as run:
             assert run.rows == 0
-    assert read_spec(out / "config.json").budget.n == 7
-    assert begun == [100, 7]
+    assert read_spec(out / "config.json").budget.n == 70
+    assert begun == [100, 70]
 
 
 def test_a_run_that_may_not_begin_leaves_the_folder_as_it_was(out: Path, spec: CertificationSpec) -> None:

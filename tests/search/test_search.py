@@ -24,15 +24,15 @@ from sigmax.bounds import clopper_pearson_lower
 from sigmax.errors import InvalidInputError, ModelError
 from sigmax.models import BaseClassifier, build_network
 from sigmax.noise import SmoothingDistribution
-from sigmax.sampling import Stage, random_stream
 from sigmax.search import make_search, search_names
 from sigmax.search.base import projected_radius
+from sigmax.streams import Stage, Stream, random_stream
 from toy import Brighter, Doubled
 
 CPU = torch.device("cpu")
 
 
-def stream(seed: int, index: int, stage: Stage) -> torch.Generator:
+def stream(seed: int, index: int, stage: Stage) -> Stream:
     return random_stream(seed, index, stage, CPU)
 
 
@@ -72,7 +72,7 @@ def test_paper_ascent_is_algorithm_1_to_the_letter(samples: int) -> None:
         generator = stream(0, i, Stage.SEARCH)
         sigma = torch.tensor(sigma0, requires_grad=True)
         for _ in range(steps):
-            noise = torch.empty(samples, 12).normal_(generator=generator)
+            noise = generator.normal(samples, (12,), dtype=torch.float32)
             psi = model(x[i] + sigma * noise).softmax(dim=1).mean(dim=0)
             (e_a, e_b), _ = psi.topk(2)
             radius = sigma / 2 * (ndtri(e_a.clamp(0.02, 0.98)) - ndtri(e_b.clamp(0.02, 0.98)))
@@ -134,10 +134,10 @@ def test_sigma0_is_kept_where_the_pilot_says_so() -> None:
         """Class 0 within a distance that sigma0 keeps to and a larger sigma does not."""
 
         def forward(self, x: Tensor) -> Tensor:
-            score = 400 * (x.square().mean(dim=1) - 0.05)
+            score = 4_000 * (x.square().mean(dim=1) - 0.05)
             return torch.stack([-score, score], dim=1)
 
-    model, x, zero = Island().eval(), torch.zeros(1, 400), torch.zeros(1, dtype=torch.int64)
+    model, x, zero = Island().eval(), torch.zeros(1, 4_000), torch.zeros(1, dtype=torch.int64)
     # Probabilities above the clamp say "more noise" until the class is lost, at sigma = sqrt(0.05) = 0.224.
     walked = AscentSearch(initial=0.15, steps=4, step_size=0.01, pilot=0).find(task(model, x, label=zero)).sigma
     kept = AscentSearch(initial=0.15, steps=4, step_size=0.01, pilot=200).find(task(model, x, label=zero)).sigma

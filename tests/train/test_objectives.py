@@ -15,6 +15,7 @@ from sigmax import Gaussian, Uniform
 from sigmax.errors import InvalidInputError
 from sigmax.named import named_classes
 from sigmax.noise import SmoothingDistribution
+from sigmax.streams import Stage, random_stream
 from sigmax.train import Batch, Objective, Outcome, make_objective
 from sigmax.train.objectives import Network
 from sigmax.train.objectives.smoothadv import SmoothAdv
@@ -28,12 +29,12 @@ def make_batch(
 ) -> Batch:
     generator = torch.Generator().manual_seed(seed)
     noise = noise or Gaussian()
-    eps = torch.empty(examples, draws, PIXELS, dtype=torch.float64)
+    stream = random_stream(seed, 0, Stage.TRAINING, torch.device("cpu"))
     return Batch(
         x=torch.randn(examples, PIXELS, generator=generator, dtype=torch.float64),
         labels=torch.randint(CLASSES, (examples,), generator=generator),
         sigma=torch.rand(examples, generator=generator, dtype=torch.float64) + 0.2,
-        eps=noise.fill(eps, generator=generator),
+        eps=noise.draw(stream, examples * draws, (PIXELS,), dtype=torch.float64).view(examples, draws, PIXELS),
         noise=noise,
         epoch=epoch,
     )

@@ -46,7 +46,7 @@ class AwareRamp(Ramp):
 def visit(**more: Any) -> Visit:
     """A visit to four examples of one pixel in the second epoch."""
     x = torch.zeros(4, 1)
-    draws = Draws(stream=torch.Generator().manual_seed(0), batch=4, share=slice(0, 4))
+    draws = Draws.at(0, 0, batch=4, share=slice(0, 4), device=torch.device("cpu"))
     usual: dict[str, Any] = {"network": Ramp(), "noise": Gaussian(), "x": x, "sigma": torch.full((4,), 0.25)}
     return Visit(**{**usual, "initial": 0.25, "epoch": 1, "draws": draws, **more})
 
@@ -96,7 +96,7 @@ def test_one_sigma_stays() -> None:
 
 @pytest.mark.statistical
 def test_a_range_is_log_uniform_and_new_at_every_visit() -> None:
-    draws = Draws(stream=torch.Generator().manual_seed(1), batch=20_000, share=slice(0, 20_000))
+    draws = Draws.at(1, 0, batch=20_000, share=slice(0, 20_000), device=torch.device("cpu"))
     source = SigmaRange(bounds=(0.06, 1.0))
     first, second = (source.choose(visit(draws=draws)).double().numpy() for _ in range(2))
     for sigma in (first, second):
@@ -108,14 +108,14 @@ def test_a_range_is_log_uniform_and_new_at_every_visit() -> None:
 
 def test_processes_draw_what_one_process_draws() -> None:
     def draws(share: slice) -> Draws:
-        return Draws(stream=torch.Generator().manual_seed(0), batch=6, share=share)
+        return Draws.at(0, 0, batch=6, share=share, device=torch.device("cpu"))
 
     x, source = torch.zeros(6, 1), SigmaRange(bounds=(0.06, 1.0))
     whole, *parts = (draws(share) for share in (slice(0, 6), slice(0, 2), slice(2, 6)))
     for draw in (
-        lambda d: d.noise(Gaussian(), x, 3),
+        lambda d: d.noise(Gaussian(), x[d.share], 3),
         lambda d: source.choose(visit(draws=d)),
-        lambda d: d.noise(Gaussian(), x, 1),
+        lambda d: d.noise(Gaussian(), x[d.share], 1),
     ):
         torch.testing.assert_close(draw(whole), torch.cat([draw(part) for part in parts]), rtol=0, atol=0)
 

@@ -11,7 +11,15 @@ from rich.table import Table
 
 from sigmax.cli.console import log_console, out_console, print_runs, resumable, say, track
 from sigmax.cli.groups import grouped
-from sigmax.cli.options import DownloadOption, JsonOption, ModelOptions, SamplingOptions, SearchOptions, parse_radii
+from sigmax.cli.options import (
+    DownloadOption,
+    JsonOption,
+    ModelOptions,
+    SamplingOptions,
+    SearchOptions,
+    parse_radii,
+    parse_seed,
+)
 from sigmax.errors import InvalidInputError
 from sigmax.rounding import format_down
 
@@ -54,6 +62,10 @@ class RequestOptions:
             show_default="as --n",
         ),
     ] = None
+    family_alpha: Annotated[
+        float | None,
+        typer.Option(help="Failure probability of the whole table; each input gets an equal share instead of --alpha."),
+    ] = None
     skip: Annotated[int, typer.Option(help="Certify every SKIP-th input: 20 takes inputs 0, 20, 40, …")] = 1
     max_inputs: Annotated[int | None, typer.Option("--max", help="Stop after so many inputs.")] = None
     memory: Annotated[
@@ -88,7 +100,7 @@ def certify(
     `sigmax certify --spec runs/ds/config.json --out runs/again`
     """
     from sigmax.engine import certify as execute
-    from sigmax.runs import read_run, read_spec
+    from sigmax.runs import read_run, read_spec, read_table
 
     loaded = None
     if spec is None:
@@ -109,6 +121,12 @@ def certify(
     print_runs([(out.name, read_run(out))], radii=sorted({0.0, *radii}) if radii else None, as_json=as_json)
     if not as_json:
         say(f"table: {out / 'certificates.tsv'}")
+        if asked.family_alpha is None:
+            rows, alpha = len(read_table(out)), asked.budget.alpha
+            say(
+                f"alpha = {alpha:g} is per row: on average at most {rows * alpha:.2g} of {rows} rows are false; "
+                "--family-alpha bounds the whole table"
+            )
 
 
 def make_spec(
@@ -122,7 +140,9 @@ def make_spec(
 
     data = {"name": request.data, "split": request.split, "skip": request.skip, "max": request.max_inputs}
     budget = Budget(
-        **asdict(sampling),
+        n0=sampling.n0,
+        alpha=sampling.alpha,
+        seed=parse_seed(sampling.seed),
         n=request.n,
         tolerance=request.tolerance,
         radii=tuple(parse_radii("--at", request.at)) if request.at is not None else (),
@@ -136,7 +156,9 @@ def make_spec(
         data=from_plain(DataReference, data),
         search=search.make_search(loaded),
         noise=search.make_noise(loaded),
+        exact=search.exact,
         budget=budget,
+        family_alpha=request.family_alpha,
         batch=model.batch,
         memory=str(request.memory) if request.memory else None,
     )
@@ -173,7 +195,7 @@ def predict(
     for path, image in zip(images, pixels, strict=True):
         if shape and image.shape != shape:
             raise InvalidInputError(f"{path}: expected an image of shape {shape}, got {image.shape}; resize it")
-    smoothed, _, _ = smooth(spec, spec.model.classifier(loaded), pixels[0].shape, on_note=_note)
+    smoothed, _, _ = smooth(spec, spec.model.classifier(loaded), pixels[0].shape, levels=255, on_note=_note)
     answers: dict[str, Answer] = {}
     with ExitStack() as stack:
         opened = None

@@ -1,5 +1,6 @@
 """Groups of options that several commands share, and the requests that they make."""
 
+import secrets
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -144,6 +145,14 @@ class SearchOptions:
         list[str] | None, typer.Option(help="NAME=VALUE, any other setting of the search; repeatable.")
     ] = None
     noise: NoiseOption = None
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact/--float",
+            help="Exact: integer noise on 8-bit images, and certificates that hold in floating point. "
+            "Other inputs always get --float.",
+        ),
+    ] = True
 
     def make_search(self, loaded: "LoadedModel") -> "SigmaSearch":
         """The search that the options ask for."""
@@ -176,7 +185,17 @@ class SamplingOptions:
 
     n0: Annotated[int, typer.Option("--n0", help="Samples that select the class.")] = 100
     alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001
-    seed: Annotated[int, typer.Option(help="Seeds all noise.")] = 0
+    seed: Annotated[str, typer.Option(help="Seeds all noise: a number of up to 256 bits, or random.")] = "0"
+
+
+def parse_seed(text: str) -> int:
+    """The seed; random: 256 bits from the operating system."""
+    if text == "random":
+        return secrets.randbits(256)
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise InvalidInputError(f"expected --seed to be a whole number or random, got {text!r}") from None
 
 
 def parse_settings(option: str, texts: list[str] | None) -> dict[str, str]:

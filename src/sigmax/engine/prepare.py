@@ -1,6 +1,5 @@
 """From a request to the model and the data at hand, with all that they turned out to be."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
@@ -16,7 +15,6 @@ from sigmax.models.classifier import BaseClassifier
 from sigmax.models.reference import ModelReference
 from sigmax.runs import CertificationSpec, Found
 from sigmax.runs.folder import check_same
-from sigmax.sampling import batch_rows
 from sigmax.smoothed import SmoothedClassifier
 
 
@@ -54,12 +52,15 @@ def prepare(
     loaded = loaded or spec.model.load()
     plain = spec.model.classifier(loaded, classes=len(source.class_names))
     check_data(source, plain.num_classes, loaded.card)
-    smoothed, reference, batch = smooth(spec, plain, source.shape, on_note=on_note)
+    if spec.family_alpha is not None:
+        spec = replace(spec, budget=spec.budget.shared(spec.family_alpha, len(spec.data.indices(len(source)))))
+    smoothed, reference, batch = smooth(spec, plain, source.shape, levels=source.levels, on_note=on_note)
     card = loaded.card
     found = Found(
         fingerprint=smoothed.fingerprint,
         data=source.digest(),
         device=smoothed.classifier.device.type,
+        levels=smoothed.levels,
         backend=smoothed.classifier.backend,
         trained=card.method if card else None,
         trained_noise=card.noise if card else None,
@@ -76,18 +77,23 @@ def smooth(
     plain: BaseClassifier,
     shape: tuple[int, ...],
     *,
+    levels: int | None,
     on_note: Callable[[str], None] | None = None,
 ) -> tuple[SmoothedClassifier, ModelReference, int]:
-    """The smoothed classifier of a request for inputs of this shape, the model reference in force, and the batch."""
+    """The smoothed classifier of a request, the model reference in force, and the batch.
+
+    Inputs have this shape, and are multiples of 1 / levels; None: any numbers.
+    """
     # Probed on the eager network: a backend may take half a minute to build for each size.
     batch = spec.batch or fastest_batch(plain, shape)
-    reference, model = _accelerated(spec.model, plain.model, (batch_rows(math.prod(shape), batch), *shape), on_note)
+    reference, model = _accelerated(spec.model, plain.model, (batch, *shape), on_note)
     smoothed = SmoothedClassifier(
         model,
         num_classes=plain.num_classes,
         noise=spec.noise,
         sigma=spec.search,
         outputs=plain.outputs,
+        levels=levels if spec.exact and spec.noise.masses(1.0) is not None else None,
         batch_size=batch,
         identity=plain.identity,
     )

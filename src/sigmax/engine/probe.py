@@ -5,7 +5,6 @@ until the model, the device, the number of threads or torch changes.
 """
 
 import json
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +18,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from sigmax.errors import InvalidInputError
 from sigmax.files import cache_folder, write_atomically
 from sigmax.models.classifier import BaseClassifier
-from sigmax.sampling import batch_rows, sample_buffer
+from sigmax.sampling import sample_buffer
 
 CACHE = "batch-sizes.json"
 MEMORY_LIMIT = 2**30  # bytes for all activations of a forward pass
@@ -57,8 +56,7 @@ def _probe(classifier: BaseClassifier, shape: tuple[int, ...], memory_limit: int
     x = torch.rand(1, *shape, device=classifier.device, generator=stream)
     with _unchanged(classifier.model), torch.no_grad():
         most = memory_limit // max(1, _activation_bytes(classifier, x))
-        sizes = sorted({batch_rows(math.prod(shape), size) for size in _TRIED})
-        seconds = {size: _seconds_per_sample(classifier, x, size) for size in sizes if size <= max(most, sizes[0])}
+        seconds = {size: _seconds_per_sample(classifier, x, size) for size in _TRIED if size <= max(most, _TRIED[0])}
     return min(size for size, taken in seconds.items() if taken <= _CLOSE * min(seconds.values()))
 
 

@@ -15,9 +15,10 @@ from sigmax.errors import InvalidInputError
 from sigmax.models import BaseClassifier, build_network
 from sigmax.models.backends import Backend, accelerate, place_model
 from sigmax.noise import Gaussian
-from sigmax.sampling import Stage, batch_rows, count_classes, random_stream
+from sigmax.sampling import count_classes, default_batch_size
 from sigmax.search import AscentSearch
 from sigmax.search.base import SEARCH_ROWS, mean_probabilities
+from sigmax.streams import Stage, random_stream
 
 
 @final
@@ -62,16 +63,17 @@ def measure_speed(arch: str, *, shape: tuple[int, ...], classes: int, machine: M
     """Time one batch and one ascent step of an untrained network: seconds for small networks."""
     network = build_network(arch, num_classes=classes, in_channels=shape[0]).eval()
     place_model(network, machine.device)
-    rows = batch_rows(math.prod(shape), machine.batch)
+    rows = machine.batch or default_batch_size(math.prod(shape))
     fast = accelerate(network, machine.backend, batch_shape=(rows, *shape))
     classifier = BaseClassifier(fast, num_classes=classes)
     noise, ascent = Gaussian(), AscentSearch.paper(initial=1.0, steps=1)
     x = torch.zeros(SEARCH_ROWS, *shape, device=classifier.device)
     sigma = x.new_ones(len(x))
     streams = [random_stream(0, index, Stage.SEARCH, classifier.device) for index in range(len(x))]
+    stream = random_stream(0, 0, Stage.ESTIMATION, classifier.device)
 
     def sample() -> None:
-        count_classes(classifier, x[:1], sigma[:1], noise=noise, n=rows, streams=streams[:1], batch_size=rows)
+        count_classes(classifier, x[:1], sigma[:1], noise=noise, n=rows, streams=[stream], batch_size=rows)
 
     def search() -> None:
         perturb = partial(noise.perturb, n=1, streams=streams)

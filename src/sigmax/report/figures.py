@@ -24,6 +24,7 @@ from sigmax.report.pairing import Pair
 from sigmax.report.sections import Section
 from sigmax.rounding import format_down, format_duration, format_nearest
 from sigmax.runs import ABSTAIN, CertificateTable
+from sigmax.streams import Stage, random_stream
 
 _BINS = 30
 _OF_EACH = 2  # pictures
@@ -188,7 +189,7 @@ def draw_pictures(run: Entry, source: ImageSource, baseline: Entry | None, input
 def _noisy(run: Entry, image: NDArray[np.float32], sigma: float, *, seed: int) -> NDArray[np.float32]:
     """The image under the noise of its run; of a log, under the usual noise of its norm."""
     noise = run.spec.noise if run.spec else find_noise(f"l{run.table.norm}")
-    x, stream = torch.from_numpy(image)[None], torch.Generator().manual_seed(seed)
+    x, stream = torch.from_numpy(image)[None], random_stream(seed, 0, Stage.PREDICTION, torch.device("cpu"))
     return np.asarray(noise.perturb(x, torch.tensor([sigma]), n=1, streams=[stream])[0, 0])
 
 

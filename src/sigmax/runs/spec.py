@@ -27,7 +27,8 @@ class Found:
 
     fingerprint: str  # of model, backend, noise and kind of device
     data: str  # digest of shape, labels and images
-    device: str  # kind of device: others draw other noise
+    device: str  # kind of device: others round otherwise
+    levels: int | None = None  # pixels are multiples of 1 / levels and noise is exact; None: in floating point
     backend: str | None = None  # what ran the network, with its version; None: a function of one's own
     trained: str | None = None  # how the network was trained, such as cohen or macer-ds2; None: unknown
     trained_noise: str | None = None  # the name of the noise of that training
@@ -44,7 +45,10 @@ class CertificationSpec:
         data: Which images.
         search: How sigma is chosen, with its limits.
         noise: The smoothing distribution.
+        exact: Draw exact noise where the images are on a grid.
         budget: How each input is sampled, with the seed.
+        family_alpha: Failure probability of all certificates together, of which each input gets an equal share as its
+            alpha; None: `budget.alpha` is that of each.
         batch: Noisy samples per forward pass; None: the fastest, found by a probe.
         memory: A memory to settle answers in; by default per-input runs keep their own.
         found: What the model and the data turned out to be; None: not resolved yet.
@@ -55,7 +59,9 @@ class CertificationSpec:
     data: DataReference
     search: SigmaSearch
     noise: SmoothingDistribution = field(default_factory=Gaussian)
+    exact: bool = True
     budget: Budget = field(default_factory=Budget)
+    family_alpha: float | None = None
     batch: int | None = None
     memory: str | None = None
     found: Found | None = None

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from sigmax.errors import InvalidInputError, ModelError
 from sigmax.noise import SmoothingDistribution
-from sigmax.sampling import Stage
 from sigmax.search.base import (
     SEARCH_ROWS,
     BoundedSearch,
@@ -23,6 +22,7 @@ from sigmax.search.base import (
     resolved_bounds,
     with_draws,
 )
+from sigmax.streams import Stage
 
 PAPER_STEP = 1e-4  # what the paper calls alpha
 ALGORITHM_1 = "Algorithm 1"

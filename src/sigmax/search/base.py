@@ -14,7 +14,8 @@ from sigmax.errors import InvalidInputError
 from sigmax.models.classifier import BaseClassifier
 from sigmax.named import Named, name_of
 from sigmax.noise import SmoothingDistribution
-from sigmax.sampling import Progress, Stage, count_classes
+from sigmax.sampling import Progress, count_classes
+from sigmax.streams import Stage, Stream
 
 # Rows of every forward pass of `mean_probabilities`. One shape, so that sigma does not depend on the inputs searched
 # at the same time; small, because a single input pays for all rows.
@@ -32,11 +33,12 @@ class SearchTask:
     n: int
     alpha: float
     indices: tuple[int, ...]  # of the inputs in their data set
-    stream: Callable[[int, Stage], torch.Generator]  # the random stream of an index, from its start
+    stream: Callable[[int, Stage], Stream]  # the random stream of an index, from its start
     batch_size: int
+    levels: int | None = None  # inputs are multiples of 1 / levels, and `hits` draws exact noise
     on_progress: Progress | None = None
 
-    def streams(self, stage: Stage) -> list[torch.Generator]:
+    def streams(self, stage: Stage) -> list[Stream]:
         """One random stream per input, each from its start."""
         return [self.stream(index, stage) for index in self.indices]
 
@@ -44,7 +46,7 @@ class SearchTask:
         """This sigma for every input, (inputs,)."""
         return self.x.new_full((len(self.x),), sigma)
 
-    def hits(self, places: Tensor, sigma: Tensor, *, n: int, streams: Sequence[torch.Generator]) -> Tensor:
+    def hits(self, places: Tensor, sigma: Tensor, *, n: int, streams: Sequence[Stream]) -> Tensor:
         """How many of n samples at sigma have the task's label, for the inputs at these places, (places,)."""
         if self.label is None:
             raise InvalidInputError("expected a fixed class to count its hits, got none; set fixes_class=True")
@@ -53,6 +55,7 @@ class SearchTask:
             self.x[places.to(self.x.device)],
             sigma,
             noise=self.noise,
+            levels=self.levels,
             n=n,
             streams=streams,
             batch_size=self.batch_size,

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from sigmax.errors import InvalidInputError
-from sigmax.sampling import Stage
 from sigmax.search.base import (
     SEARCH_ROWS,
     Choice,
@@ -17,6 +16,7 @@ from sigmax.search.base import (
     mean_probabilities,
     with_draws,
 )
+from sigmax.streams import Stage
 
 
 @final

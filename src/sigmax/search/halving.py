@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from sigmax.errors import InvalidInputError
-from sigmax.sampling import Stage
 from sigmax.search.base import BoundedSearch, Choice, SearchTask, check_positive, keep_better, resolved_bounds
 from sigmax.search.curve import ExpectedRadii, fit_probits
+from sigmax.streams import Stage
 
 # Points of the fine grid per candidate.
 _FINER = 4

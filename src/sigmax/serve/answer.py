@@ -9,7 +9,7 @@ from torch import Tensor
 from sigmax.budget import Budget
 from sigmax.certificate import Rule
 from sigmax.memory import CertificateMemory
-from sigmax.sampling import INDICES, Progress
+from sigmax.sampling import Progress
 from sigmax.smoothed import SmoothedClassifier
 
 
@@ -43,7 +43,7 @@ class Answerer:
     def answer(self, x: Tensor, *, on_progress: Progress | None = None) -> Answer:
         """The answer for one input, (*dims). An input names its own noise: its answer depends on no other question."""
         budget = self.budget
-        index = int.from_bytes(blake2b(x.cpu().numpy().tobytes(), digest_size=4).digest(), "little") % INDICES
+        index = int.from_bytes(blake2b(x.cpu().numpy().tobytes(), digest_size=7).digest(), "little")
         if self.memory is None:
             (label,) = self.smoothed.predict(
                 x[None],

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from sigmax.data import ImageSource
 from sigmax.models.architectures import told
 from sigmax.noise import SmoothingDistribution
-from sigmax.sampling import Stage, random_stream
+from sigmax.streams import Stage, random_stream
 
 # Logits of a batch of inputs; a noise-aware network also takes the noise level of each.
 Network = Callable[..., Tensor]
@@ -55,7 +55,7 @@ def noisy_accuracy(
             places = range(start, min(start + _ROWS, len(source)))
             x = torch.from_numpy(source.images(places)).to(device)
             levels = x.new_full((len(x),), sigma)
-            eps = noise.fill(torch.empty_like(x), generator=stream).unsqueeze(1)
+            eps = noise.draw(stream, len(x), x.shape[1:], dtype=x.dtype).unsqueeze(1)
             answers = noisy_logits(fixed, noise.add(x, levels, eps), levels).argmax(dim=-1).squeeze(1)
             hits += int((answers.cpu().numpy() == source.labels[start : start + _ROWS]).sum())
     return hits / len(source)

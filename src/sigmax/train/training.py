@@ -20,7 +20,6 @@ from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError, ModelError, TrainingError
 from sigmax.models import BaseClassifier, Normalize, build_network, with_normalisation
 from sigmax.models.architectures import AWARE, takes_level
-from sigmax.sampling import Stage, random_stream
 from sigmax.train.draws import Draws
 from sigmax.train.evaluation import evaluating
 from sigmax.train.examples import ExampleStream
@@ -122,8 +121,7 @@ class Training:
         self._share_buffers()
         examples = self.examples.at(step)
         x, labels = fabric.to_device(examples.x), fabric.to_device(examples.labels)
-        stream = random_stream(recipe.seed, step, Stage.TRAINING, fabric.device)
-        draws = Draws(stream=stream, batch=self.examples.batch, share=examples.share)
+        draws = Draws.at(recipe.seed, step, batch=self.examples.batch, share=examples.share, device=fabric.device)
         # Drawn before the source of sigma draws from the same stream: K = 0 leaves the noise as it is.
         eps = draws.noise(recipe.noise, x, recipe.objective.draws)
         sigma = recipe.sigma_source.choose(
