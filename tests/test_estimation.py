@@ -121,7 +121,9 @@ def test_a_radius_that_all_samples_could_not_prove_costs_none() -> None:
     alone, beside = (
         simulate(AtRadii(CLAIM, radii=radii, n=10_000), [1.0, 0.0], random) for radii in ((0.25,), (0.25, 2.0))
     )
-    assert (beside.radius, beside.n) == (alone.radius, alone.n) == (0.25, 128)
+    assert (beside.radius, beside.n) == (alone.radius, alone.n)
+    assert alone.radius == 0.25
+    assert alone.n < 64
 
 
 @given(st.integers(0, 2_000), st.integers(1, 2_000), st.floats(0.5, 0.999))

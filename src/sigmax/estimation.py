@@ -23,7 +23,7 @@ _FIRST_LOOK, _EARLY_SHARE = 1_024, 0.09
 # Level at which an input is given up. It costs no failure probability, only a few certificates.
 _GIVE_UP = 0.001
 # Sequential tests look after this many samples, and then each time the samples have grown by this factor.
-_FIRST_QUESTION, _GROWTH = 128, 1.125
+_FIRST_QUESTION, _GROWTH = 8, 1.125
 # Samples are drawn in multiples of this, except the last: fewer parts make less work.
 _PART = 64
 
@@ -131,7 +131,7 @@ class AtRadii(Estimate):
 
     def next_look(self, n: int) -> int:
         """A few more samples than at the last look."""
-        return min(self.n, max(_FIRST_QUESTION, -(-int(n * _GROWTH) // _PART) * _PART))
+        return min(self.n, max(_FIRST_QUESTION, math.ceil(n * _GROWTH)))
 
     def look(self, counts: Counts) -> PointCertificate | None:
         """Close the tests that are decided; the certificate when none is open."""

@@ -179,7 +179,7 @@ class SmoothedClassifier:
         on_progress: Progress | None = None,
     ) -> Job:
         """Inputs to certify, checked. The true classes only decide which inputs get `budget.n_wrong` samples."""
-        x, indices = self._checked(x, indices)
+        x, indices = self.checked(x, indices)
         if truth is not None and len(truth) != len(x):
             raise InvalidInputError(f"expected one true class per input, got {len(truth)} for {len(x)} inputs")
         classes = None if truth is None else tuple(int(label) for label in truth)
@@ -205,7 +205,7 @@ class SmoothedClassifier:
         """Sample and look in turns until every input has its certificate."""
         self.classifier.check_fixed()
         inputs = [self._under_way(job, decision, i) for i in range(len(job.x))]
-        rows = self._rows(job.x)
+        rows = self.rows(job.x)
         while left := [one for one in inputs if one.point is None]:
             plans = plan_draws(
                 [one.estimate for one in left], [one.drawn for one in left], [one.due for one in left], batch=rows
@@ -285,7 +285,7 @@ class SmoothedClassifier:
                 alpha=job.budget.alpha,
                 indices=job.indices,
                 stream=partial(self._stream, job.budget.seed),
-                batch_size=self._rows(job.x),
+                batch_size=self.rows(job.x),
                 levels=self.levels,
                 on_progress=job.on_progress,
             )
@@ -316,14 +316,15 @@ class SmoothedClassifier:
             levels=self.levels,
             n=n,
             streams=[self._stream(job.budget.seed, index, stage) for index in job.indices],
-            batch_size=self._rows(job.x),
+            batch_size=self.rows(job.x),
             on_progress=job.on_progress,
         )
 
     def _stream(self, seed: int, index: int, stage: Stage) -> Stream:
         return random_stream(seed, index, stage, self.classifier.device)
 
-    def _rows(self, x: Tensor) -> int:
+    def rows(self, x: Tensor) -> int:
+        """Noisy samples per forward pass for inputs like x, (batch, …)."""
         return self.batch_size or default_batch_size(x[0].numel())
 
     def _group(self, job: Job) -> int:
@@ -331,9 +332,10 @@ class SmoothedClassifier:
         if not len(job.x):
             return 1
         most = max(1, 2**22 // self.classifier.num_classes)  # bounds the table of counts
-        return min(most, max(1, -(-16 * self._rows(job.x) // job.budget.n)))
+        return min(most, max(1, -(-16 * self.rows(job.x) // job.budget.n)))
 
-    def _checked(self, x: Tensor, indices: Sequence[int] | None) -> tuple[Tensor, tuple[int, ...]]:
+    def checked(self, x: Tensor, indices: Sequence[int] | None) -> tuple[Tensor, tuple[int, ...]]:
+        """The inputs on the device of the model, and their indices; refuses what cannot be certified."""
         self.classifier.check_fixed()
         if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 2:
             got = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__

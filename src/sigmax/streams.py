@@ -36,6 +36,7 @@ class Stage(IntEnum):
     PREDICTION = 4
     TRAINING = 5  # the index is the training step
     LEVELS = 6  # sigma of training examples; the index is the training step
+    PREFLIGHT = 7
 
 
 @final
