@@ -290,7 +290,7 @@ def model_card(recipe: Recipe, source: ImageSource) -> ModelCard:
         std=std,
         class_names=source.class_names,
         sigma=recipe.sigma,
-        sigma_range=recipe.sigma_source.limits,
+        sigma_range=recipe.sigma_source.bounds,
         noise=name_of(type(recipe.noise)),
         method=recipe.method,
     )
@@ -298,7 +298,7 @@ def model_card(recipe: Recipe, source: ImageSource) -> ModelCard:
 
 def judged_at(recipe: Recipe) -> list[float]:
     """The noise levels at which the finished network is judged: its sigma, or the usual ones inside its range."""
-    low, high = recipe.sigma_source.limits or (math.inf, -math.inf)
+    low, high = recipe.sigma_source.bounds or (math.inf, -math.inf)
     return [sigma for sigma in _JUDGED if low <= sigma <= high] or [recipe.sigma]
 
 

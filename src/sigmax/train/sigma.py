@@ -35,11 +35,7 @@ class SigmaSource(Named, ABC):
     is_per_input: ClassVar[bool] = True
     suffix: ClassVar[str] = ""  # what it adds to the name of a method, such as -ds2
     warmup: int = 0  # epochs with the recipe's sigma for all before it begins
-
-    @property
-    def limits(self) -> tuple[float, float] | None:
-        """The smallest and the largest sigma that were asked for; None: sigma stays near that of the recipe."""
-        return None
+    bounds: tuple[float, float] | None = None  # the sigmas that were asked for; None: near that of the recipe
 
     @property
     def passes(self) -> int:
@@ -48,7 +44,7 @@ class SigmaSource(Named, ABC):
 
     def check(self, sigma: float) -> None:
         """Refuse settings that do not fit the sigma of a recipe."""
-        low, high = self.limits or (sigma, sigma)
+        low, high = self.bounds or (sigma, sigma)
         if not 0 < low <= sigma <= high < float("inf"):
             raise InvalidInputError(f"expected 0 < low <= sigma <= high, got sigma={sigma} and the range {low}, {high}")
 
@@ -90,11 +86,6 @@ class SigmaTable(SigmaSource):
     search_samples: int = 1
     step_size: float = PAPER_STEP
     bounds: tuple[float, float] | None = None
-
-    @property
-    def limits(self) -> tuple[float, float] | None:
-        """The bounds, if any were set."""
-        return self.bounds
 
     def search(self, initial: float) -> AscentSearch:
         """Algorithm 1 from this sigma, inside the bounds."""
@@ -147,11 +138,6 @@ class SigmaRange(SigmaSource):
 
     name = "range"
     bounds: tuple[float, float]
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        """The bounds."""
-        return self.bounds
 
     def choose(self, visit: Visit) -> Tensor:
         """A fresh draw for each example."""
