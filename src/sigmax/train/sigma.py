@@ -69,23 +69,15 @@ class ConstantSigma(SigmaSource):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigmaTable(SigmaSource):
-    """Every example keeps its own sigma. Each visit ascends from where the last one ended (Algorithm 2).
-
-    Args:
-        warmup: Epochs with one sigma for all before the search begins.
-        search_steps: K, ascent steps per visit.
-        search_samples: Noise draws per ascent step.
-        step_size: Step size of the ascent.
-        bounds: Sigma stays inside; by default [sigma / 4, 2 sigma].
-    """
+    """Every example keeps its own sigma. Each visit ascends from where the last one ended (Algorithm 2)."""
 
     name = "table"
     suffix = "-ds2"
-    warmup: int = 0
-    search_steps: int = 1
-    search_samples: int = 1
-    step_size: float = PAPER_STEP
-    bounds: tuple[float, float] | None = None
+    warmup: int = 0  # epochs with one sigma for all before the search begins
+    search_steps: int = 1  # K, ascent steps per visit
+    search_samples: int = 1  # noise draws per ascent step
+    step_size: float = PAPER_STEP  # of the ascent
+    bounds: tuple[float, float] | None = None  # sigma stays inside; by default [sigma / 4, 2 sigma]
 
     def search(self, initial: float) -> AscentSearch:
         """Algorithm 1 from this sigma, inside the bounds."""
@@ -130,14 +122,10 @@ class SigmaTable(SigmaSource):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigmaRange(SigmaSource):
-    """Every visit to an example draws its sigma from a range, uniformly in log sigma.
-
-    Args:
-        bounds: The smallest and the largest sigma.
-    """
+    """Every visit to an example draws its sigma from a range, uniformly in log sigma."""
 
     name = "range"
-    bounds: tuple[float, float]
+    bounds: tuple[float, float]  # the smallest and the largest sigma
 
     def choose(self, visit: Visit) -> Tensor:
         """A fresh draw for each example."""
