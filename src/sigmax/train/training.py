@@ -224,19 +224,17 @@ def plain_form(arch: str) -> str:
 
 def _check_fits(network: nn.Module, fresh: nn.Module, recipe: Recipe, source: ImageSource) -> None:
     """Refuse to fine-tune a network that the recipe and the data do not fit: its file could not be loaded again."""
-    shapes, expected = ({n: tuple(t.shape) for n, t in net.state_dict().items()} for net in (network, fresh))
-    if shapes != expected:
-        name = next(n for n in (*expected, *shapes) if expected.get(n) != shapes.get(n))
-        raise ModelError(
-            f"expected a {recipe.arch} for the {len(source.class_names)} classes and {source.shape[0]} channels of "
-            f"{source.name} to start from, got {name} of shape {shapes.get(name)}, not {expected.get(name)}"
-        )
-    # Settings without tensors, such as a normalisation or a stride, show in the text of a network.
-    for ours, theirs in zip_longest(str(network).splitlines(), str(fresh).splitlines(), fillvalue="nothing more"):
+
+    def described(network: nn.Module) -> list[str]:
+        # Settings without tensors, such as a normalisation or a stride, show in the text of a network.
+        shapes = [f"{name} of shape {tuple(tensor.shape)}" for name, tensor in network.state_dict().items()]
+        return [*shapes, *str(network).splitlines()]
+
+    for ours, theirs in zip_longest(described(network), described(fresh), fillvalue="nothing more"):
         if ours != theirs:
             raise ModelError(
-                f"expected a network to start from with {theirs.strip()}, as arch={recipe.arch} and "
-                f"normalize={recipe.normalize} say, got {ours.strip()}; say what it has"
+                f"expected a network to start from with {theirs.strip()}, as arch={recipe.arch}, "
+                f"normalize={recipe.normalize} and {source.name} say, got {ours.strip()}; say what it has"
             )
 
 
