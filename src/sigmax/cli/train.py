@@ -141,7 +141,7 @@ def train(
     recipe, network = make_recipe(
         data, settings.given(), method=method, options=parse_settings("--option", option), preset=preset, start=start
     )
-    sigma = " to ".join(f"{level:g}" for level in recipe.sigma_source.limits or (recipe.sigma,))
+    sigma = " to ".join(f"{level:g}" for level in recipe.sigma_source.bounds or (recipe.sigma,))
     if out is None:
         name = f"{recipe.method.rpartition(':')[2]}-{sigma.replace(' to ', '-')}"
         out = Path("runs") / f"{data.partition(':')[0]}-{name}"

@@ -1,8 +1,9 @@
 """Training examples in a deterministic order: (seed, epoch) decides order, crops and flips of an epoch."""
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, final
+from functools import lru_cache
+from typing import Any, Literal, final
 
 import numpy as np
 import torch
@@ -31,14 +32,8 @@ class Examples:
 class ExampleStream:
     """Batches by step number. Each epoch has a new order; examples that do not fill a batch are left out.
 
-    Args:
-        source: The data set.
-        batch: Examples of a step, over all processes; at most all that there are.
-        augment: "none"; "crop": shifted by up to an eighth of the size; "crop-flip": also mirrored;
-            "crop-flip-cutout": also with a gray square in a random place.
-        seed: Seeds order, shifts and flips.
-        rank: The number of this process.
-        processes: How many processes share each batch.
+    A batch is shared by all processes, and at most the whole data set. `augment` is "none"; "crop": shifted by up to an
+    eighth of the size; "crop-flip": also mirrored; "crop-flip-cutout": also with a gray square in a random place.
     """
 
     def __init__(
@@ -58,62 +53,43 @@ class ExampleStream:
         self.seed = seed
         size = self.batch // processes
         self.share = slice(rank * size, (rank + 1) * size)
-        self._plan: tuple[int, _Plan] | None = None
-        # One thread reads ahead.
-        self._reader = ThreadPoolExecutor(max_workers=1)
-        self._ahead: tuple[int, Future[Examples]] | None = None
+        self._plan = lru_cache(maxsize=1)(self._make_plan)
+        # One thread reads ahead, while the network works on the examples of the step before.
+        reader = ThreadPoolExecutor(max_workers=1)
+        self.prepare = lru_cache(maxsize=1)(lambda step: reader.submit(self._read, step))
 
     def at(self, step: int) -> Examples:
         """The examples of a step."""
         return self.prepare(step).result()
 
-    def prepare(self, step: int) -> "Future[Examples]":
-        """Begin to read the examples of a step, while the network works on those of the step before."""
-        if self._ahead is None or self._ahead[0] != step:
-            self._ahead = (step, self._reader.submit(self._read, step))
-        return self._ahead[1]
-
     def _read(self, step: int) -> Examples:
         epoch, place = divmod(step, self.steps_per_epoch)
-        plan = self._epoch(epoch)
-        places = slice(place * self.batch, (place + 1) * self.batch)
-        indices = plan.order[places]
-        own = indices[self.share]
+        order, shifts, flips, corners = (
+            part[place * self.batch : (place + 1) * self.batch] for part in self._plan(epoch)
+        )
+        own = order[self.share]
         images = self.source.images(own.tolist())
         if self.augment != "none":
-            images = crop_and_flip(images, plan.shifts[places][self.share], plan.flips[places][self.share])
+            images = crop_and_flip(images, shifts[self.share], flips[self.share])
         if self.augment == "crop-flip-cutout":
-            images = cut_out(images, plan.corners[places][self.share])
-        labels = self.source.labels[own]
+            images = cut_out(images, corners[self.share])
         return Examples(
-            indices=torch.from_numpy(indices),
+            indices=torch.from_numpy(order),
             share=self.share,
             x=torch.from_numpy(images),
-            labels=torch.from_numpy(labels),
+            labels=torch.from_numpy(self.source.labels[own]),
         )
 
-    def _epoch(self, epoch: int) -> "_Plan":
-        if self._plan is None or self._plan[0] != epoch:
-            self._plan = (epoch, self._make_plan(epoch))
-        return self._plan[1]
-
-    def _make_plan(self, epoch: int) -> "_Plan":
+    def _make_plan(self, epoch: int) -> tuple[NDArray[Any], ...]:
+        """Of each example: its place in the order, shift, flip, and where it is cut out."""
         random = np.random.default_rng([self.seed, epoch])
         count = len(self.source)
-        return _Plan(
-            order=random.permutation(count),
-            shifts=random.integers(0, 2 * _margin(self.source.shape), (count, 2), endpoint=True),
-            flips=random.random(count) < (0.5 if self.augment.startswith("crop-flip") else 0.0),
-            corners=random.random((count, 2)),
+        return (
+            random.permutation(count),
+            random.integers(0, 2 * _margin(self.source.shape), (count, 2), endpoint=True),
+            random.random(count) < (0.5 if self.augment.startswith("crop-flip") else 0.0),
+            random.random((count, 2)),
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    order: NDArray[np.int64]
-    shifts: NDArray[np.int64]  # examples 2
-    flips: NDArray[np.bool_]
-    corners: NDArray[np.float64]  # examples 2, in [0, 1)
 
 
 def crop_and_flip(images: Images, shifts: NDArray[np.int64], flips: NDArray[np.bool_]) -> Images:

@@ -4,7 +4,7 @@ torch's own Muon takes only matrices, but most weights here are convolutions.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Literal, final
 
 import torch
@@ -46,31 +46,15 @@ class Muon(torch.optim.Optimizer):
 
     A filter bank (out, in, h, w) is treated as the matrix (out, h w in). It moves by the same length in all its
     directions, whatever the size of the gradient along them, so a network needs fewer epochs. Parameters of other
-    shapes take the plain Nesterov step.
-
-    Args:
-        params: Parameters or groups of them.
-        lr: Learning rate.
-        momentum: Momentum of the running gradient.
-        weight_decay: Decoupled weight decay: a parameter shrinks by lr * weight_decay at each step.
+    shapes take the plain Nesterov step. Weight decay is decoupled: a parameter shrinks by lr * weight_decay per step.
     """
 
-    def __init__(
-        self,
-        params: Iterable[Tensor] | Iterable[dict[str, Any]],
-        *,
-        lr: float,
-        momentum: float = 0.9,
-        weight_decay: float = 0.0,
-    ) -> None:
+    def __init__(self, params: Iterable[Any], *, lr: float, momentum: float = 0.9, weight_decay: float = 0.0) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self) -> None:  # type: ignore[override]
         """Move every parameter that has a gradient."""
-        if closure is not None:
-            with torch.enable_grad():
-                closure()
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is None:

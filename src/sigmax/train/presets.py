@@ -61,14 +61,7 @@ def make_recipe(
 
     Settings are the fields of a recipe. Two of them have short forms: `noise` (or `norm`) may be a name, and
     `per_input`, `warmup`, `search_steps`, `search_samples`, `step_size` and `sigma_range` make the `sigma_source`.
-
-    Args:
-        data: The data set, as `load_source` takes it.
-        given: What the user says.
-        method: The objective.
-        options: Options of the objective.
-        preset: Settings by name.
-        inherited: What the network to start from decides; None: there is none.
+    `inherited` is what the network to start from decides; None: there is none.
     """
     kind = data.partition(":")[0]
     chosen = find_preset(preset, kind) if preset else _read(kind, _file()["defaults"].get(kind, {}))
@@ -83,9 +76,7 @@ def make_recipe(
         if needed not in settings:
             raise InvalidInputError(f"expected --{needed}, got none; add it, or start --from a network that says it")
     method = method or chosen.method
-    usual: dict[str, Any] = {}
-    if method == chosen.method:
-        usual = {**chosen.options, **chosen.options_at.get(settings["sigma"], {})}
+    usual = {**chosen.options, **chosen.options_at.get(settings["sigma"], {})} if method == chosen.method else {}
     objective = {"name": method, **usual, **(options or {})}
     return from_plain(Recipe, to_plain({**settings, "sigma_source": source, "objective": objective}))
 
@@ -105,12 +96,9 @@ def find_preset(name: str, data: str) -> Preset:
 
 def decided_by(card: ModelCard) -> dict[str, Any]:
     """The settings that a network to start from decides."""
-    said = {"sigma": card.sigma, "sigma_range": card.sigma_range, "noise": card.noise}
-    return {
-        "arch": card.arch,
-        "normalize": Normalize(card.mean, card.std).text,
-        **{name: value for name, value in said.items() if value is not None},
-    }
+    said: dict[str, Any] = {"sigma": card.sigma, "sigma_range": card.sigma_range, "noise": card.noise}
+    said |= {"arch": card.arch, "normalize": Normalize(card.mean, card.std).text}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _merge(usual: Mapping[str, Any], inherited: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,49 +25,27 @@ _BELOW = {"ema": 1, "seed": 2**63}  # each step adds to the seed, and torch take
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """The settings of a training.
+    """The settings of a training."""
 
-    Args:
-        arch: The network; see `sigmax.models.build_network`.
-        sigma: The noise level that the network is made for. Per-input sigma starts there.
-        sigma_source: Where the sigma of each example comes from: `ConstantSigma`, `SigmaTable` or `SigmaRange`.
-        objective: What is minimised.
-        noise: The smoothing distribution.
-        normalize: The normalisation before the network.
-        epochs: Passes over the data.
-        batch: Examples per step, over all processes.
-        lr: The highest learning rate.
-        schedule: How the learning rate moves; see `learning_rate`.
-        drop_every: Epochs between the drops of the "step" schedule.
-        optimizer: "sgd" or "muon"; see `make_optimizer`.
-        momentum: Momentum of the optimizer, in Nesterov's form.
-        weight_decay: Weight decay; not on biases and batch norm.
-        clip: The largest norm of the gradient; None: any.
-        ema: Decay per step of the moving average of the weights, which is then what is certified; 0: no average.
-        augment: How images are varied; see `ExampleStream`.
-        seed: Decides initial weights, order, augmentation and noise.
-        precision: Precision of the arithmetic.
-    """
-
-    arch: str
-    sigma: float
-    sigma_source: SigmaSource = field(default_factory=ConstantSigma)
-    objective: Objective = field(default_factory=Cohen)
+    arch: str  # the network; see `sigmax.models.build_network`
+    sigma: float  # the noise level that the network is made for; per-input sigma starts there
+    sigma_source: SigmaSource = field(default_factory=ConstantSigma)  # or SigmaTable, SigmaRange
+    objective: Objective = field(default_factory=Cohen)  # what is minimised
     noise: SmoothingDistribution = field(default_factory=Gaussian)
-    normalize: str = "none"
+    normalize: str = "none"  # the normalisation before the network
     epochs: int = 30
-    batch: int = 256
-    lr: float = 0.1
-    schedule: Schedule = "one-cycle"
-    drop_every: int = 50
-    optimizer: Optimizer = "sgd"
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    clip: float | None = None
-    ema: float = 0.0
-    augment: Augment = "none"
-    seed: int = 0
-    precision: Precision = "32-true"
+    batch: int = 256  # examples per step, over all processes
+    lr: float = 0.1  # the highest learning rate
+    schedule: Schedule = "one-cycle"  # how the learning rate moves; see `learning_rate`
+    drop_every: int = 50  # epochs between the drops of the "step" schedule
+    optimizer: Optimizer = "sgd"  # see `make_optimizer`
+    momentum: float = 0.9  # in Nesterov's form
+    weight_decay: float = 5e-4  # not on biases and batch norm
+    clip: float | None = None  # the largest norm of the gradient; None: any
+    ema: float = 0.0  # decay per step of the average of the weights, which is then certified; 0: no average
+    augment: Augment = "none"  # how images are varied; see `ExampleStream`
+    seed: int = 0  # decides initial weights, order, augmentation and noise
+    precision: Precision = "32-true"  # of the arithmetic
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self)).items():

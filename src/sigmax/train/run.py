@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -82,18 +82,13 @@ def train(
     if checkpoint_steps < 1:
         raise InvalidInputError(f"expected checkpoint_steps >= 1, got checkpoint_steps={checkpoint_steps}")
     training = Training(recipe, source, fabric=fabric, network=network)
-    is_first = training.fabric.global_rank == 0
-    lock = lock_folder(out) if is_first else None
-    try:
+    with ExitStack() as stack:
+        if training.fabric.is_global_zero:
+            stack.callback(lock_folder(out).release)
         folder = _TrainingFolder(out, training)
         folder.open(resume=resume)
         folder.run(checkpoint_steps, on_step)
-        if is_first:
-            return folder.finish(held_out)
-        return folder.summary({})
-    finally:
-        if lock is not None:
-            lock.release()
+        return folder.finish(held_out)
 
 
 @final
@@ -105,28 +100,26 @@ class _TrainingFolder:
         self.training = training
         self.checkpoint = out / CHECKPOINT
         self.seconds = 0.0
-        self.is_first = training.fabric.global_rank == 0
+        self.is_first = training.fabric.is_global_zero
 
     def open(self, *, resume: bool) -> None:
         """Load the checkpoint to resume from, if there is one."""
         # The first process reads for all: the others may be on machines without this folder.
         content = self.training.fabric.broadcast(self._read(resume=resume) if self.is_first else None)
-        if content is None:
-            return
-        self.training.restore(content)
-        self.seconds = content["seconds"]
+        if content is not None:
+            self.training.restore(content)
+            self.seconds = content["seconds"]
 
     def _read(self, *, resume: bool) -> dict[str, Any] | None:
-        if not self.checkpoint.exists():
-            if (self.out / MODEL_FILE).exists():
-                raise TrainingError(
-                    f"expected a new folder, got {self.out} with a network in it; name another by --out"
-                )
-            return None
-        if not resume:
+        has_checkpoint = self.checkpoint.exists()
+        if has_checkpoint and not resume:
             raise TrainingError(
                 f"expected a new folder, got {self.out} with a training in it; add --resume to continue"
             )
+        if not has_checkpoint and (self.out / MODEL_FILE).exists():
+            raise TrainingError(f"expected a new folder, got {self.out} with a network in it; name another by --out")
+        if not has_checkpoint:
+            return None
         content = read_checkpoint(self.checkpoint)
         decisive = self._decisive()
         check_same({name: content[name] for name in decisive}, decisive, self.out)
@@ -140,66 +133,51 @@ class _TrainingFolder:
     def run(self, checkpoint_steps: int, on_step: Callable[[StepReport], None] | None) -> None:
         """Take all steps that are left."""
         training = self.training
-        every_epoch = training.examples.steps_per_epoch
-        curves = _Curves(self.out / SCALARS, training.steps_done) if self.is_first else None
         began = time.perf_counter() - self.seconds
-        try:
+        with _curves(self.out / SCALARS, training) if self.is_first else nullcontext(lambda _: None) as draw:
             while training.steps_done < training.steps:
                 with _held_interrupts() as held:  # half a step cannot be saved
                     report = self._checked(training.step)
                     self.seconds = time.perf_counter() - began
-                    if curves is not None:
-                        curves.add(report)
-                        if report.step % every_epoch == 0:
-                            curves.add_sigma(report.step, training)
-                    if on_step is not None:
-                        self._tell(on_step, report)
+                    draw(report)
+                    try:
+                        if on_step is not None:
+                            on_step(report)
+                    except BaseException:
+                        self._save()
+                        raise
+                    every_epoch = training.examples.steps_per_epoch
                     if held or report.step % every_epoch == 0 or report.step % checkpoint_steps == 0:
                         self._save()
                 if held:
                     raise KeyboardInterrupt
-        finally:
-            if curves is not None:
-                curves.close()
-
-    def _tell(self, on_step: Callable[[StepReport], None], report: StepReport) -> None:
-        """Report a step; save first if that stops the training."""
-        try:
-            on_step(report)
-        except BaseException:
-            self._save()
-            raise
 
     def finish(self, held_out: ImageSource | None) -> TrainingSummary:
-        """Write the network for certification, and the summary."""
+        """Write the network for certification, and the summary; other processes only return theirs."""
         training, recipe = self.training, self.training.recipe
-        self._checked(training.state)
         accuracy = {}
-        if held_out is not None:
+        if self.is_first:
+            self._checked(training.state)
+        if self.is_first and held_out is not None:
             accuracy = {
                 sigma: noisy_accuracy(training.result, held_out, noise=recipe.noise, sigma=sigma, seed=recipe.seed)
                 for sigma in judged_at(recipe)
             }
-        with _writing(self.out / MODEL_FILE):
-            save_model(self.out / MODEL_FILE, training.result, model_card(recipe, training.source))
-        summary = self.summary(accuracy)
-        content = {**asdict(summary), "recipe": to_plain(recipe), "data": training.source.name}
-        with _writing(self.out / SUMMARY):
-            write_atomically(self.out / SUMMARY, (json.dumps(content, indent=2) + "\n").encode())
-        return summary
-
-    def summary(self, accuracy: dict[float, float]) -> TrainingSummary:
-        """How the training went."""
-        recipe = self.training.recipe
-        return TrainingSummary(
+        summary = TrainingSummary(
             method=recipe.method,
             sigma=recipe.sigma,
             epochs=recipe.epochs,
             seconds=self.seconds,
             noisy_accuracy=accuracy,
-            mean_sigma=float(self.training.sigma.mean()),
-            processes=self.training.fabric.world_size,
+            mean_sigma=float(training.sigma.mean()),
+            processes=training.fabric.world_size,
         )
+        if self.is_first:
+            content = {**asdict(summary), "recipe": to_plain(recipe), "data": training.source.name}
+            with _writing(self.out):
+                save_model(self.out / MODEL_FILE, training.result, model_card(recipe, training.source))
+                write_atomically(self.out / SUMMARY, (json.dumps(content, indent=2) + "\n").encode())
+        return summary
 
     def _checked(self, act: Callable[[], T]) -> T:
         """Run `act`; if the training diverged, say what is kept and what to try."""
@@ -215,15 +193,13 @@ class _TrainingFolder:
             ) from error
 
     def _save(self) -> None:
-        if not self.is_first:
-            return
-        state = self._checked(self.training.state)
-        card = model_card(self.training.recipe, self.training.source)
-        content = {**card_entry(card), **self._decisive(), "seconds": self.seconds, **state}
-        buffer = io.BytesIO()
-        torch.save(content, buffer)
-        with _writing(self.checkpoint):
-            write_atomically(self.checkpoint, buffer.getvalue())
+        if self.is_first:
+            state = self._checked(self.training.state)
+            card = model_card(self.training.recipe, self.training.source)
+            buffer = io.BytesIO()
+            torch.save({**card_entry(card), **self._decisive(), "seconds": self.seconds, **state}, buffer)
+            with _writing(self.checkpoint):
+                write_atomically(self.checkpoint, buffer.getvalue())
 
 
 @contextmanager
@@ -257,26 +233,23 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-@final
-class _Curves:
-    """TensorBoard scalars and the histogram of sigma. Points that a killed training wrote after its checkpoint go."""
+@contextmanager
+def _curves(folder: Path, training: Training) -> Iterator[Callable[[StepReport], None]]:
+    """TensorBoard curves and histograms of sigma. Points that a killed training wrote after its checkpoint go."""
+    from tensorboardX import SummaryWriter
 
-    def __init__(self, folder: Path, steps_done: int) -> None:
-        from tensorboardX import SummaryWriter
+    done = training.steps_done
+    # Files are named by the second they were opened in: without a suffix, a quick restart would overwrite one.
+    with SummaryWriter(str(folder), purge_step=done + 1, filename_suffix=f".{done}") as writer:
 
-        # Files are named by the second they were opened in: without a suffix, a quick restart would overwrite one.
-        self.writer = SummaryWriter(str(folder), purge_step=steps_done + 1, filename_suffix=f".{steps_done}")
+        def draw(report: StepReport) -> None:
+            if report.step % _SCALAR_STEPS == 0:
+                for name in ("loss", "noisy_accuracy", "mean_sigma", "learning_rate"):
+                    writer.add_scalar(name, getattr(report, name), report.step)
+            if report.step % training.examples.steps_per_epoch == 0:
+                writer.add_histogram("sigma", training.sigma.numpy(), report.step)
 
-    def add(self, report: StepReport) -> None:
-        if report.step % _SCALAR_STEPS == 0:
-            for name in ("loss", "noisy_accuracy", "mean_sigma", "learning_rate"):
-                self.writer.add_scalar(name, getattr(report, name), report.step)
-
-    def add_sigma(self, step: int, training: Training) -> None:
-        self.writer.add_histogram("sigma", training.sigma.numpy(), step)
-
-    def close(self) -> None:
-        self.writer.close()
+        yield draw
 
 
 def model_card(recipe: Recipe, source: ImageSource) -> ModelCard:
@@ -290,7 +263,7 @@ def model_card(recipe: Recipe, source: ImageSource) -> ModelCard:
         std=std,
         class_names=source.class_names,
         sigma=recipe.sigma,
-        sigma_range=recipe.sigma_source.limits,
+        sigma_range=recipe.sigma_source.bounds,
         noise=name_of(type(recipe.noise)),
         method=recipe.method,
     )
@@ -298,7 +271,7 @@ def model_card(recipe: Recipe, source: ImageSource) -> ModelCard:
 
 def judged_at(recipe: Recipe) -> list[float]:
     """The noise levels at which the finished network is judged: its sigma, or the usual ones inside its range."""
-    low, high = recipe.sigma_source.limits or (math.inf, -math.inf)
+    low, high = recipe.sigma_source.bounds or (math.inf, -math.inf)
     return [sigma for sigma in _JUDGED if low <= sigma <= high] or [recipe.sigma]
 
 

@@ -10,15 +10,10 @@ _RISE, _FIRST, _LAST = 0.25, 0.1, 1e-3
 
 
 def learning_rate(schedule: Schedule, *, peak: float, step: int, steps: int, drop_every: int) -> float:
-    """The learning rate of a step.
+    """The learning rate of a step, which counts from 0, in a training of so many steps; its highest is `peak`.
 
-    Args:
-        schedule: "one-cycle": up along a cosine, then down along another; "cosine": down to 0;
-            "step": a tenth every `drop_every` steps.
-        peak: The highest learning rate.
-        step: From 0.
-        steps: Steps of the whole training.
-        drop_every: Steps between the drops of "step".
+    "one-cycle" goes up along a cosine, then down along another; "cosine" goes down to 0; "step" falls to a tenth every
+    `drop_every` steps.
     """
     if schedule == "step":
         return peak * 0.1 ** (step // drop_every)

@@ -35,11 +35,7 @@ class SigmaSource(Named, ABC):
     is_per_input: ClassVar[bool] = True
     suffix: ClassVar[str] = ""  # what it adds to the name of a method, such as -ds2
     warmup: int = 0  # epochs with the recipe's sigma for all before it begins
-
-    @property
-    def limits(self) -> tuple[float, float] | None:
-        """The smallest and the largest sigma that were asked for; None: sigma stays near that of the recipe."""
-        return None
+    bounds: tuple[float, float] | None = None  # the sigmas that were asked for; None: near that of the recipe
 
     @property
     def passes(self) -> int:
@@ -48,7 +44,7 @@ class SigmaSource(Named, ABC):
 
     def check(self, sigma: float) -> None:
         """Refuse settings that do not fit the sigma of a recipe."""
-        low, high = self.limits or (sigma, sigma)
+        low, high = self.bounds or (sigma, sigma)
         if not 0 < low <= sigma <= high < float("inf"):
             raise InvalidInputError(f"expected 0 < low <= sigma <= high, got sigma={sigma} and the range {low}, {high}")
 
@@ -73,28 +69,15 @@ class ConstantSigma(SigmaSource):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigmaTable(SigmaSource):
-    """Every example keeps its own sigma. Each visit ascends from where the last one ended (Algorithm 2).
-
-    Args:
-        warmup: Epochs with one sigma for all before the search begins.
-        search_steps: K, ascent steps per visit.
-        search_samples: Noise draws per ascent step.
-        step_size: Step size of the ascent.
-        bounds: Sigma stays inside; by default [sigma / 4, 2 sigma].
-    """
+    """Every example keeps its own sigma. Each visit ascends from where the last one ended (Algorithm 2)."""
 
     name = "table"
     suffix = "-ds2"
-    warmup: int = 0
-    search_steps: int = 1
-    search_samples: int = 1
-    step_size: float = PAPER_STEP
-    bounds: tuple[float, float] | None = None
-
-    @property
-    def limits(self) -> tuple[float, float] | None:
-        """The bounds, if any were set."""
-        return self.bounds
+    warmup: int = 0  # epochs with one sigma for all before the search begins
+    search_steps: int = 1  # K, ascent steps per visit
+    search_samples: int = 1  # noise draws per ascent step
+    step_size: float = PAPER_STEP  # of the ascent
+    bounds: tuple[float, float] | None = None  # sigma stays inside; by default [sigma / 4, 2 sigma]
 
     def search(self, initial: float) -> AscentSearch:
         """Algorithm 1 from this sigma, inside the bounds."""
@@ -139,19 +122,10 @@ class SigmaTable(SigmaSource):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigmaRange(SigmaSource):
-    """Every visit to an example draws its sigma from a range, uniformly in log sigma.
-
-    Args:
-        bounds: The smallest and the largest sigma.
-    """
+    """Every visit to an example draws its sigma from a range, uniformly in log sigma."""
 
     name = "range"
-    bounds: tuple[float, float]
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        """The bounds."""
-        return self.bounds
+    bounds: tuple[float, float]  # the smallest and the largest sigma
 
     def choose(self, visit: Visit) -> Tensor:
         """A fresh draw for each example."""

@@ -48,12 +48,8 @@ class StepReport:
 class Training:
     """A training under way: `step` moves it on, `state` and `restore` carry it over an interruption.
 
-    Args:
-        recipe: The settings.
-        source: The training examples.
-        fabric: Where it runs, already launched; by default in this process.
-        network: A network to start from, for pixels in the data's own space; by default fresh weights, which the seed
-            decides. The plain form of a noise-aware network may be the start of it.
+    It runs on a fabric that is already launched, by default in this process. It starts from `network`, which takes
+    pixels in the data's own space, or from fresh weights. A noise-aware network may start as its plain form.
     """
 
     def __init__(
@@ -83,16 +79,15 @@ class Training:
             with evaluating(network) as bare:
                 self.start = BaseClassifier(bare, num_classes=len(source.class_names)).fingerprint
             self.network = _started(self.network, network, recipe, source)
-        _check_takes(self.network, source)
+        with evaluating(self.network) as bare, torch.no_grad():  # a network that does not take these images is refused
+            x = torch.from_numpy(source.images([0]))
+            BaseClassifier(bare, num_classes=len(source.class_names)).scores(x, torch.ones(1))
         if len(source.shape) == 3:
             # Convolutions run up to twice as fast in this layout; the weights are the same.
             self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        decay = recipe.weight_decay
         optimizer = make_optimizer(
-            recipe.optimizer,
-            self.network,
-            lr=recipe.lr,
-            momentum=recipe.momentum,
-            weight_decay=recipe.weight_decay,
+            recipe.optimizer, self.network, lr=recipe.lr, momentum=recipe.momentum, weight_decay=decay
         )
         self.model, self.optimizer = self.fabric.setup(self.network, optimizer)
         self.average: AveragedModel | None = None
@@ -145,7 +140,10 @@ class Training:
         loss, accuracy, mean_sigma = self._gather(numbers.unsqueeze(0)).mean(dim=0).tolist()
         if not math.isfinite(loss):
             raise TrainingError(f"the loss is {loss} at step {step + 1} of {self.steps} (epoch {epoch + 1})")
-        rate = self._set_learning_rate(step)
+        drop_every = recipe.drop_every * self.examples.steps_per_epoch
+        rate = learning_rate(recipe.schedule, peak=recipe.lr, step=step, steps=self.steps, drop_every=drop_every)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group["scale"]
         self.optimizer.zero_grad()
         self.examples.prepare(step + 1)  # here: for most of the backward pass the interpreter is free
         fabric.backward(outcome.loss)
@@ -205,18 +203,6 @@ class Training:
             for buffer in self.network.buffers():
                 torch.distributed.broadcast(buffer, src=0)
 
-    def _set_learning_rate(self, step: int) -> float:
-        rate = learning_rate(
-            self.recipe.schedule,
-            peak=self.recipe.lr,
-            step=step,
-            steps=self.steps,
-            drop_every=self.recipe.drop_every * self.examples.steps_per_epoch,
-        )
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate * group["scale"]
-        return rate
-
 
 def _started(fresh: nn.Module, start: nn.Module, recipe: Recipe, source: ImageSource) -> nn.Module:
     """The network to train from this start; a noise-aware one may start as its plain form, which it then equals."""
@@ -236,27 +222,18 @@ def plain_form(arch: str) -> str:
 
 def _check_fits(network: nn.Module, fresh: nn.Module, recipe: Recipe, source: ImageSource) -> None:
     """Refuse to fine-tune a network that the recipe and the data do not fit: its file could not be loaded again."""
-    shapes, expected = ({n: tuple(t.shape) for n, t in net.state_dict().items()} for net in (network, fresh))
-    if shapes != expected:
-        name = next(n for n in (*expected, *shapes) if expected.get(n) != shapes.get(n))
-        raise ModelError(
-            f"expected a {recipe.arch} for the {len(source.class_names)} classes and {source.shape[0]} channels of "
-            f"{source.name} to start from, got {name} of shape {shapes.get(name)}, not {expected.get(name)}"
-        )
-    # Settings without tensors, such as a normalisation or a stride, show in the text of a network.
-    for ours, theirs in zip_longest(str(network).splitlines(), str(fresh).splitlines(), fillvalue="nothing more"):
+
+    def described(network: nn.Module) -> list[str]:
+        # Settings without tensors, such as a normalisation or a stride, show in the text of a network.
+        shapes = [f"{name} of shape {tuple(tensor.shape)}" for name, tensor in network.state_dict().items()]
+        return [*shapes, *str(network).splitlines()]
+
+    for ours, theirs in zip_longest(described(network), described(fresh), fillvalue="nothing more"):
         if ours != theirs:
             raise ModelError(
-                f"expected a network to start from with {theirs.strip()}, as arch={recipe.arch} and "
-                f"normalize={recipe.normalize} say, got {ours.strip()}; say what it has"
+                f"expected a network to start from with {theirs.strip()}, as arch={recipe.arch}, "
+                f"normalize={recipe.normalize} and {source.name} say, got {ours.strip()}; say what it has"
             )
-
-
-def _check_takes(network: nn.Module, source: ImageSource) -> None:
-    """Refuse a network that does not take these images, before any work."""
-    with evaluating(network) as bare, torch.no_grad():
-        x = torch.from_numpy(source.images([0]))
-        BaseClassifier(bare, num_classes=len(source.class_names)).scores(x, torch.ones(1))
 
 
 def fresh_network(recipe: Recipe, source: ImageSource) -> nn.Module:

@@ -12,11 +12,7 @@ from sigmax.train.objectives.objective import Batch, Objective, Outcome
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cohen(Objective):
-    r"""Cross entropy on noisy copies (Cohen et al. 2019): $-\log f_y(x + \sigma\epsilon)$, averaged over the draws.
-
-    Args:
-        draws: Noisy copies of each example.
-    """
+    r"""Cross entropy on noisy copies (Cohen et al. 2019): $-\log f_y(x + \sigma\epsilon)$, averaged over the draws."""
 
     name = "cohen"
     draws: int = 1

@@ -16,17 +16,12 @@ class Consistency(Objective):
 
     The loss is cross entropy $+ \lambda\,\mathrm{mean}_j\,\mathrm{KL}(\bar p \| p_j) + \eta\,H(\bar p)$.
     $p_j$ are the probabilities of the j-th noisy copy, $\bar p$ their mean, H the entropy.
-
-    Args:
-        draws: Noisy copies of each example.
-        strength: $\lambda$.
-        entropy: $\eta$.
     """
 
     name = "consistency"
     draws: int = 2
-    strength: float = 20.0
-    entropy: float = 0.5
+    strength: float = 20.0  # lambda
+    entropy: float = 0.5  # eta
 
     def __call__(self, network: Network, batch: Batch) -> Outcome:
         """Cross entropy, disagreement of the copies, and entropy of their mean."""

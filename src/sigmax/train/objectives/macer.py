@@ -21,19 +21,13 @@ class Macer(Objective):
     the answer is right. $\bar p$ is the mean softmax over the draws. R is the radius of $\bar q$, the mean softmax of
     $\beta$ times the logits, which is closer to the hard answers that certification counts. Under
     Gaussian noise $2R/\sigma = \Phi^{-1}(\bar q_{(1)}) - \Phi^{-1}(\bar q_{(2)})$.
-
-    Args:
-        draws: k, noisy copies of each example.
-        strength: $\lambda$.
-        hinge: $\gamma$.
-        sharpness: $\beta$.
     """
 
     name = "macer"
-    draws: int = 64
-    strength: float = 12.0
-    hinge: float = 8.0
-    sharpness: float = 16.0
+    draws: int = 64  # k
+    strength: float = 12.0  # lambda
+    hinge: float = 8.0  # gamma
+    sharpness: float = 16.0  # beta
 
     def __call__(self, network: Network, batch: Batch) -> Outcome:
         """Cross entropy of the mean probabilities, and the hinge where the answer is right."""

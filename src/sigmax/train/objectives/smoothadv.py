@@ -24,21 +24,14 @@ class SmoothAdv(Objective):
     The adversarial example is the $x'$ within $\zeta$ of x that maximises
     $-\log\mathrm{mean}_j\,f_y(x' + \sigma\epsilon_j)$. Attack and training step use the same noise. The attack runs the
     network in evaluation mode: neither its batch-norm statistics nor its gradients change.
-
-    Args:
-        draws: m, noise vectors of each example.
-        epsilon: The radius of the attack, which the paper calls zeta.
-        steps: Attack steps.
-        warmup: Epochs over which the radius grows to epsilon.
-        attack: "pgd", or "ddn", which looks for the nearest adversarial input inside the ball.
     """
 
     name = "smoothadv"
-    draws: int = 1
-    epsilon: float = 0.25
-    steps: int = 2
-    warmup: int = 10
-    attack: Literal["pgd", "ddn"] = "pgd"
+    draws: int = 1  # m
+    epsilon: float = 0.25  # the radius of the attack, zeta
+    steps: int = 2  # of the attack
+    warmup: int = 10  # epochs over which the radius grows to epsilon
+    attack: Literal["pgd", "ddn"] = "pgd"  # ddn looks for the nearest adversarial input inside the ball
 
     def __post_init__(self) -> None:
         Objective.__post_init__(self)  # super() does not find its class in a dataclass with slots
