@@ -4,22 +4,14 @@ import json
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Table
 
 from sigmax.cli.console import log_console, out_console, print_runs, resumable, say, track
-from sigmax.cli.groups import grouped
-from sigmax.cli.options import (
-    DownloadOption,
-    JsonOption,
-    ModelOptions,
-    SamplingOptions,
-    SearchOptions,
-    parse_radii,
-    parse_seed,
-)
+from sigmax.cli.groups import command
+from sigmax.cli.options import ModelOptions, SamplingOptions, SearchOptions, parse_radii, parse_seed
 from sigmax.errors import InvalidInputError
 from sigmax.rounding import format_down
 
@@ -33,60 +25,31 @@ if TYPE_CHECKING:
 class RequestOptions:
     """What `certify` asks for beside model, search and sampling."""
 
-    data: Annotated[
-        str,
-        typer.Option(
-            help="digits, mnist[:DIR], fashion-mnist[:DIR], cifar10[:DIR], imagenet:DIR, folder:DIR or "
-            "arrays:FILE.npz. Names without DIR are looked for in $SIGMAX_DATA or the user's cache."
-        ),
-    ] = "digits"
-    split: Annotated[str, typer.Option(help="test, train, or tune: every tenth training image.")] = "test"
-    n: Annotated[int, typer.Option("--n", help="Samples that estimate the probability of the class.")] = 100_000
-    tolerance: Annotated[
-        float, typer.Option(help="Stop early where the radius would grow by less than this share; 0: never.")
-    ] = 0.0
-    at: Annotated[
-        str | None,
-        typer.Option(
-            help="Ask only whether the radius is at least each of these, such as 0.25,0.5,1.0, and stop as soon as "
-            "that is known. Not with --tolerance or --runner-up.",
-        ),
-    ] = None
-    runner_up: Annotated[
-        bool, typer.Option("--runner-up", help="Bound the strongest other class too, for larger radii.")
-    ] = False
-    n_wrong: Annotated[
-        int | None,
-        typer.Option(
-            help="Samples for misclassified inputs, which never count towards certified accuracy or ACR.",
-            show_default="as --n",
-        ),
-    ] = None
-    family_alpha: Annotated[
-        float | None,
-        typer.Option(help="Failure probability of the whole table; each input gets an equal share instead of --alpha."),
-    ] = None
-    skip: Annotated[int, typer.Option(help="Certify every SKIP-th input: 20 takes inputs 0, 20, 40, …")] = 1
-    max_inputs: Annotated[int | None, typer.Option("--max", help="Stop after so many inputs.")] = None
-    memory: Annotated[
-        Path | None, typer.Option(help="Settle answers in this memory; by default per-input runs keep their own.")
-    ] = None
+    data: str = "digits"
+    split: str = "test"
+    n: int = 100_000
+    tolerance: float = 0.0
+    at: str | None = None
+    runner_up: bool = False
+    n_wrong: int | None = None
+    family_alpha: float | None = None
+    skip: int = 1
+    max_inputs: int | None = None
+    memory: Path | None = None
 
 
-@grouped
+@command
 def certify(
     model: ModelOptions,
     search: SearchOptions,
     sampling: SamplingOptions,
     request: RequestOptions,
-    spec: Annotated[
-        Path | None, typer.Option(help="Take the whole request from this JSON file, such as config.json of a run.")
-    ] = None,
-    print_spec: Annotated[bool, typer.Option("--print-spec", help="Only print the request, as JSON.")] = False,
-    out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/…")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
-    download: DownloadOption = False,
-    as_json: JsonOption = False,
+    spec: Path | None = None,
+    print_spec: bool = False,
+    out: Path | None = None,
+    resume: bool = False,
+    download: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Certify a data set: the class of each input, and a radius within which nothing changes it.
 
@@ -165,18 +128,15 @@ def make_spec(
     return spec, loaded
 
 
-@grouped
+@command
 def predict(
     model: ModelOptions,
-    images: Annotated[list[Path], typer.Argument(help="Image files, of the size that the model takes.")],
+    images: list[Path],
     search: SearchOptions,
     sampling: SamplingOptions,
-    n: Annotated[int, typer.Option("--n", help="Samples that decide.")] = 1_000,
-    memory: Annotated[
-        Path | None,
-        typer.Option(help="Answer from this memory where it can, else certify and store the answer in it."),
-    ] = None,
-    as_json: JsonOption = False,
+    n: int = 1_000,
+    memory: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Predict the class of images; with a memory, never contradict a certificate given before.
 
@@ -220,12 +180,8 @@ def predict(
     out_console.print(view)
 
 
-def replay(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    max_rows: Annotated[int | None, typer.Option("--max", help="Compare the first so many rows.")] = None,
-    data: Annotated[str | None, typer.Option(help="The data set from another place, such as cifar10:DIR.")] = None,
-    as_json: JsonOption = False,
-) -> None:
+@command
+def replay(run: Path, max_rows: int | None = None, data: str | None = None, as_json: bool = False) -> None:
     """Run a record again and compare every row, byte for byte but for the times; exit with 1 if any differs.
 
     Example: `sigmax replay runs/per-input --max 10`

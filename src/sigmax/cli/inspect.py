@@ -2,18 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from sigmax.cli.console import log_console, out_console, print_runs, resumable, say, track
-from sigmax.cli.options import JsonOption, parse_radii
+from sigmax.cli.groups import command
+from sigmax.cli.options import parse_radii
 
 
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the model, the runs and the picture.")] = Path("sigmax-demo"),
-    as_json: JsonOption = False,
-) -> None:
+@command
+def demo(out: Path = Path("sigmax-demo"), as_json: bool = False) -> None:
     """Train on digits, certify with one sigma and with per-input sigma, and compare.
 
     Example: `sigmax demo --out sigmax-demo`
@@ -30,15 +28,8 @@ def demo(
         say(f"next:    sigmax show {out}/fixed {out}/per-input")
 
 
-def show(
-    tables: Annotated[
-        list[Path], typer.Argument(help="Run folders, folders of runs, or certificate tables, also of others.")
-    ],
-    radii: Annotated[
-        str | None, typer.Option(help="Radii, such as 0,0.25,0.5; by default up to the largest certified.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
+@command
+def show(tables: list[Path], radii: str | None = None, as_json: bool = False) -> None:
     """Show certified accuracy at each radius, ACR and abstentions of certificate tables.
 
     The inner ACR leaves out inputs whose sigma is at the upper bound of the search. Far above its training sigma, a
@@ -56,7 +47,8 @@ def show(
     print_runs([(run.name, run) for run in runs], radii=wanted, as_json=as_json)
 
 
-def memory_check(file: Annotated[Path, typer.Argument(help="A memory file.")], as_json: JsonOption = False) -> None:
+@command
+def memory_check(file: Path, as_json: bool = False) -> None:
     """Check that no two entries of a memory contradict each other; exit with 1 if some do.
 
     Example: `sigmax memory check runs/per-input/memory.db`

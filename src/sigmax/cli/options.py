@@ -1,11 +1,8 @@
 """Groups of options that several commands share, and the requests that they make."""
 
 import secrets
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from sigmax.errors import InvalidInputError
 
@@ -16,81 +13,21 @@ if TYPE_CHECKING:
     from sigmax.search import SigmaSearch
 
 
-class Outputs(StrEnum):
-    """What the model returns."""
-
-    LOGITS = "logits"
-    PROBABILITIES = "probabilities"
-
-
-class Backend(StrEnum):
-    """What runs the network."""
-
-    EAGER = "eager"
-    COMPILE = "compile"
-    OPENVINO = "openvino"
-    OPENVINO_INT8 = "openvino-int8"
-
-
-BatchOption = Annotated[
-    int | None,
-    typer.Option(
-        "--batch",
-        help="Noisy samples per forward pass.",
-        show_default="the fastest of the eager network, found by a probe and remembered",
-    ),
-]
-BackendOption = Annotated[
-    Backend,
-    typer.Option(
-        help="What runs the network: eager; compile (torch.compile, takes half a minute to start); openvino; "
-        "openvino-int8, the network in 8-bit integers: fastest on CPUs, and then the 8-bit network is certified. "
-        "A memory never mixes answers of two backends."
-    ),
-]
-DeviceOption = Annotated[str | None, typer.Option(help="Where the model runs; by default an accelerator if any.")]
-NoiseOption = Annotated[
-    str | None,
-    typer.Option(
-        "--noise",
-        "--norm",
-        help="gaussian (l2 balls), uniform (l1 balls) or package.module:Class; by default that of the training.",
-        show_default=False,
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-DownloadOption = Annotated[bool, typer.Option("--download", help="Allow fetching CIFAR-10 where it is missing.")]
+Backend = Literal["eager", "compile", "openvino", "openvino-int8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
     """Which model, and how it runs."""
 
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            help="A checkpoint, an ONNX file, a folder with a model.safetensors, zoo:NAME or package.module:factory.",
-            show_default=False,
-        ),
-    ] = None
-    arch: Annotated[
-        str | None, typer.Option(help="Architecture, if the checkpoint does not say it.", show_default=False)
-    ] = None
-    normalize: Annotated[
-        str | None,
-        typer.Option(
-            help="Normalisation before the network, if the checkpoint does not say it: none, cifar10, imagenet, "
-            "cifar10-mean, imagenet-mean, imagenet-keras, or MEAN,…/STD,….",
-            show_default=False,
-        ),
-    ] = None
-    outputs: Annotated[Outputs | None, typer.Option(help="What your own model returns.", show_default="logits")] = None
-    classes: Annotated[
-        int | None, typer.Option(help="Classes of a model that does not say; certify takes those of the data.")
-    ] = None
-    batch: BatchOption = None
-    backend: BackendOption = Backend.EAGER
-    device: DeviceOption = None
+    model: str | None = None
+    arch: str | None = None
+    normalize: str | None = None
+    outputs: Literal["logits", "probabilities"] | None = None
+    classes: int | None = None
+    batch: int | None = None
+    backend: Backend = "eager"
+    device: str | None = None
 
     def reference(self) -> "ModelReference":
         """The model that the options name."""
@@ -98,61 +35,24 @@ class ModelOptions:
 
         if self.model is None:
             raise InvalidInputError("expected a MODEL, got none; name a checkpoint, a folder, zoo:NAME or a factory")
-        return ModelReference(
-            name=self.model,
-            arch=self.arch,
-            normalize=self.normalize,
-            outputs=None if self.outputs is None else self.outputs.value,
-            classes=self.classes,
-            backend=self.backend.value,
-            device=self.device,
-        )
+        said = {name: value for name, value in asdict(self).items() if name not in ("model", "batch")}
+        return ModelReference(name=self.model, **said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
     """Which noise, and how its level is chosen."""
 
-    sigma: Annotated[
-        float | None,
-        typer.Option(help="Noise level, and where a search starts. By default what the model was trained with."),
-    ] = None
-    per_input: Annotated[bool, typer.Option("--per-input", help="Choose sigma per input.")] = False
-    search: Annotated[
-        str | None,
-        typer.Option(
-            help="How sigma is chosen (implies --per-input). halving: tries a few sigmas and fits a curve, without "
-            "gradients. ascent: follows the gradient of the radius. ascent-paper: the paper's Algorithm 1. grid: the "
-            "paper's baseline. package.module:Class: your own.",
-            show_default="halving",
-        ),
-    ] = None
-    steps: Annotated[
-        int | None,
-        typer.Option(help="K, ascent steps; the grid gets 2 K evaluations, as the paper counts.", show_default="900"),
-    ] = None
-    search_samples: Annotated[
-        int | None, typer.Option(help="Noise draws per ascent step or grid point.", show_default="1")
-    ] = None
-    search_step_size: Annotated[
-        float | None, typer.Option(help="Step size of the sigma ascent.", show_default="0.0001")
-    ] = None
-    bounds: Annotated[
-        str | None,
-        typer.Option(help="LOW,HIGH: sigma of halving and ascent stays inside.", show_default="sigma / 4, 2 sigma"),
-    ] = None
-    search_option: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE, any other setting of the search; repeatable.")
-    ] = None
-    noise: NoiseOption = None
-    exact: Annotated[
-        bool,
-        typer.Option(
-            "--exact/--float",
-            help="Exact: integer noise on 8-bit images, and certificates that hold in floating point. "
-            "Other inputs always get --float.",
-        ),
-    ] = True
+    sigma: float | None = None
+    per_input: bool = False
+    search: str | None = None
+    steps: int | None = None
+    search_samples: int | None = None
+    search_step_size: float | None = None
+    bounds: str | None = None
+    search_option: list[str] | None = None
+    noise: str | None = None
+    exact: bool = True
 
     def make_search(self, loaded: "LoadedModel") -> "SigmaSearch":
         """The search that the options ask for."""
@@ -183,9 +83,9 @@ class SearchOptions:
 class SamplingOptions:
     """How an input is sampled, but for n."""
 
-    n0: Annotated[int, typer.Option("--n0", help="Samples that select the class.")] = 100
-    alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001
-    seed: Annotated[str, typer.Option(help="Seeds all noise: a number of up to 256 bits, or random.")] = "0"
+    n0: int = 100
+    alpha: float = 0.001
+    seed: str = "0"
 
 
 def parse_seed(text: str) -> int:

@@ -2,12 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from sigmax.cli.console import log_console, out_console, say
-from sigmax.cli.options import JsonOption, parse_radii
+from sigmax.cli.groups import command
+from sigmax.cli.options import parse_radii
 from sigmax.errors import DataError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -17,30 +16,16 @@ if TYPE_CHECKING:
     from sigmax.runs import Run
 
 
+@command
 def report(
-    runs: Annotated[
-        list[Path], typer.Argument(help="Run folders, folders of runs, or certificate tables, also of others.")
-    ],
-    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("report"),
-    title: Annotated[str, typer.Option(help="Title of the report.")] = "Certified robustness",
-    data: Annotated[
-        str | None, typer.Option(help="Data set for pictures, spelt as for certify; by default what the runs say.")
-    ] = None,
-    radii: Annotated[
-        str | None, typer.Option(help="Radii, such as 0,0.25,0.5; by default up to the largest certified.")
-    ] = None,
-    baseline: Annotated[
-        Path | None,
-        typer.Option(
-            help="The run that all others are compared with, input by input. By default a per-input run is compared "
-            "with the fixed-sigma run of the same model, sigma0 and n."
-        ),
-    ] = None,
-    pictured: Annotated[
-        str | None,
-        typer.Option(help="Inputs to draw under noise, such as 20,400; by default extreme ones of each run."),
-    ] = None,
-    as_json: JsonOption = False,
+    runs: list[Path],
+    out: Path = Path("report"),
+    title: str = "Certified robustness",
+    data: str | None = None,
+    radii: str | None = None,
+    baseline: Path | None = None,
+    pictured: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Write a page, tables (Markdown, LaTeX, CSV) and figures (PNG, PDF) of runs, compared input by input.
 

@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Table
 
 from sigmax.cli.console import log_console, out_console, print_whole, resumable, say, track
-from sigmax.cli.options import Backend, BackendOption, BatchOption, DeviceOption, DownloadOption, JsonOption
+from sigmax.cli.groups import command
+from sigmax.cli.options import Backend
 from sigmax.errors import InvalidInputError
 from sigmax.rounding import format_duration
 
@@ -24,30 +25,20 @@ if TYPE_CHECKING:
 UNFINISHED = 3  # the exit code when --max-hours ended the work
 
 
+@command
 def reproduce(
-    experiment: Annotated[
-        str, typer.Argument(help="A preset, or your own TOML file; `list` shows the presets, `show:PRESET` one.")
-    ],
-    out: Annotated[Path | None, typer.Option(help="The folder of the experiment.", show_default="runs/…")] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Only show what is done, what is left and its cost.")] = False,
-    only: Annotated[
-        str, typer.Option(help="A pattern: only these certifications and the networks they need, such as 'cohen-*'.")
-    ] = "*",
-    max_hours: Annotated[
-        float | None,
-        typer.Option(help=f"Stop after so many hours, report what is complete and exit with {UNFINISHED}."),
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="The data set from another place, such as cifar10:DIR.", show_default=False)
-    ] = None,
-    train_data: Annotated[
-        str | None, typer.Option(help="The training images from another place.", show_default=False)
-    ] = None,
-    download: DownloadOption = False,
-    device: DeviceOption = None,
-    backend: BackendOption = Backend.EAGER,
-    batch: BatchOption = None,
-    as_json: JsonOption = False,
+    experiment: str,
+    out: Path | None = None,
+    plan: bool = False,
+    only: str = "*",
+    max_hours: float | None = None,
+    data: str | None = None,
+    train_data: str | None = None,
+    download: bool = False,
+    device: str | None = None,
+    backend: Backend = "eager",
+    batch: int | None = None,
+    as_json: bool = False,
 ) -> None:
     """Train what is missing, certify what is missing, and report, with the paper's numbers beside ours.
 
@@ -78,7 +69,7 @@ def reproduce(
         raise InvalidInputError(f"expected --max-hours >= 0, got max_hours={max_hours}")
     deadline = time.monotonic() + 3600 * max_hours if max_hours is not None else math.inf
     asked = load_experiment(experiment, data=data, train_data=train_data)
-    machine = Machine(device=device, backend=backend.value, batch=batch)
+    machine = Machine(device=device, backend=backend, batch=batch)
     out = out or Path("runs") / asked.name
     if plan:
         sources = load_sources(asked, is_needed=False)

@@ -13,8 +13,8 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sigmax.cli.console import check_interrupt, log_console, out_console, resumable, say
-from sigmax.cli.groups import grouped
-from sigmax.cli.options import DownloadOption, JsonOption, parse_range, parse_settings
+from sigmax.cli.groups import command
+from sigmax.cli.options import parse_range, parse_settings
 from sigmax.errors import InvalidInputError
 from sigmax.rounding import format_duration, format_nearest
 
@@ -43,42 +43,28 @@ def _list_presets(preset: str | None) -> str | None:
 class RecipeOptions:
     """Settings of a recipe, as `sigmax.train.presets.make_recipe` takes them; None: not said."""
 
-    sigma: Annotated[
-        float | None,
-        typer.Option(help="Noise level; by default that of --from. With --per-input, where each example starts."),
-    ] = None
-    sigma_range: Annotated[
-        str | None,
-        typer.Option(help="LOW,HIGH: each visit to an example draws sigma from there. With --per-input, its bounds."),
-    ] = None
-    per_input: Annotated[
-        bool | None, typer.Option("--per-input/--one-sigma", help="Per-example sigma (Algorithm 2, DS^2).")
-    ] = None
-    warmup: Annotated[int | None, typer.Option(help="Epochs with one sigma before --per-input begins.")] = None
-    search_steps: Annotated[int | None, typer.Option(help="K, ascent steps on sigma per visit.")] = None
-    search_samples: Annotated[int | None, typer.Option(help="Noise draws per ascent step.")] = None
-    step_size: Annotated[float | None, typer.Option("--search-step-size", help="Step size of the sigma ascent.")] = None
-    noise: Annotated[
-        str | None,
-        typer.Option("--noise", "--norm", help="gaussian (or l2), uniform (or l1), or package.module:Class."),
-    ] = None
-    arch: Annotated[str | None, typer.Option(help="The network, such as resnet18 or resnet18-aware.")] = None
-    normalize: Annotated[str | None, typer.Option(help="Normalisation before the network.")] = None
-    epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None
-    batch: Annotated[int | None, typer.Option(help="Examples per step, over all processes.")] = None
-    lr: Annotated[float | None, typer.Option(help="The highest learning rate.")] = None
-    schedule: Annotated[str | None, typer.Option(help="one-cycle, cosine or step.")] = None
-    drop_every: Annotated[int | None, typer.Option(help="Epochs between the drops of schedule step.")] = None
-    optimizer: Annotated[str | None, typer.Option(help="sgd or muon.")] = None
-    weight_decay: Annotated[float | None, typer.Option(help="Weight decay.")] = None
-    clip: Annotated[float | None, typer.Option(help="The largest norm of the gradient.")] = None
-    ema: Annotated[
-        float | None,
-        typer.Option(help="Decay per step of the moving average of the weights, such as 0.999; 0: no average."),
-    ] = None
-    augment: Annotated[str | None, typer.Option(help="none, crop, crop-flip or crop-flip-cutout.")] = None
-    seed: Annotated[int | None, typer.Option(help="Decides weights, order and noise.")] = None
-    precision: Annotated[str | None, typer.Option(help="32-true, 16-mixed or bf16-mixed.")] = None
+    sigma: float | None = None
+    sigma_range: str | None = None
+    per_input: bool | None = None
+    warmup: int | None = None
+    search_steps: int | None = None
+    search_samples: int | None = None
+    step_size: float | None = None
+    noise: str | None = None
+    arch: str | None = None
+    normalize: str | None = None
+    epochs: int | None = None
+    batch: int | None = None
+    lr: float | None = None
+    schedule: str | None = None
+    drop_every: int | None = None
+    optimizer: str | None = None
+    weight_decay: float | None = None
+    clip: float | None = None
+    ema: float | None = None
+    augment: str | None = None
+    seed: int | None = None
+    precision: str | None = None
 
     def given(self) -> dict[str, Any]:
         """The settings that were said."""
@@ -87,39 +73,24 @@ class RecipeOptions:
         return {name: value for name, value in said.items() if value is not None}
 
 
-@grouped
+@command
 def train(
-    data: Annotated[
-        str, typer.Argument(help="digits, mnist[:DIR], fashion-mnist[:DIR], cifar10[:DIR], imagenet:DIR, folder:DIR, …")
-    ],
+    data: str,
     settings: RecipeOptions,
-    method: Annotated[
-        str | None, typer.Option(help="cohen, smoothadv, macer, consistency, or package.module:Class.")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", help="NAME=VALUE, an option of the method, such as epsilon=0.5; repeatable."),
-    ] = None,
+    method: str | None = None,
+    option: list[str] | None = None,
     preset: Annotated[
         str | None,
         typer.Option(help="Settings by name; `--preset list` shows them.", callback=_list_presets, is_eager=True),
     ] = None,
-    start: Annotated[str | None, typer.Option("--from", help="A trained network to fine-tune.")] = None,
-    split: Annotated[
-        str,
-        typer.Option(help="train: all training images; fit: all but every tenth, which are kept for choices."),
-    ] = "train",
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Where the network, the checkpoints and the curves go.", show_default="runs/…"),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted training.")] = False,
-    device: Annotated[str, typer.Option(help="Kind of device; by default an accelerator if any.")] = "auto",
-    devices: Annotated[
-        int | None, typer.Option(help="Devices of this machine; torchrun sets it by itself.", show_default="all")
-    ] = None,
-    download: DownloadOption = False,
-    as_json: JsonOption = False,
+    start: str | None = None,
+    split: str = "train",
+    out: Path | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    devices: int | None = None,
+    download: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Train a network that certifies well, with one sigma, per-example sigma or a range of sigma.
 

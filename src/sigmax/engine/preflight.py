@@ -39,8 +39,8 @@ def preflight(work: Prepared, inputs: int, on_note: Callable[[str], None]) -> No
     classes = smoothed.classifier.num_classes
     if hits <= binom.ppf(1 - _LUCK, len(few), 1 / classes):
         on_note(
-            f"under noise at sigma={smoothed.search.initial:g} the network is right on {hits} of {len(few)} inputs, which "
-            f"guessing among {classes} classes reaches too; was it trained with noise?"
+            f"under noise at sigma={smoothed.search.initial:g} the network is right on {hits} of {len(few)} inputs, as "
+            f"good as guessing among {classes} classes; was it trained with noise?"
         )
     began = time.perf_counter()
     classify(-(-rows // len(x)))
