@@ -48,16 +48,8 @@ def certify(
     """Execute a request into the run folder `out`; return the whole table.
 
     Per-input sigma is always settled by a memory: without one its certificates could contradict each
-    other. One sigma for all is settled only where the request names a memory.
-
-    Args:
-        spec: The request.
-        out: The run folder.
-        track: Shows progress, in forward passes of one sample.
-        resume: Continue a run that was begun with the same request.
-        loaded: The model of the request, where it is loaded already.
-        download: Allow fetching the data.
-        on_note: Told what was decided otherwise than asked.
+    other. One sigma for all is settled only where the request names a memory. `track` shows progress, in forward
+    passes of one sample. For `loaded`, `download` and `on_note` see `prepare`.
     """
     if spec.batch is None and (out / CONFIG).exists():
         spec = replace(spec, batch=read_spec(out / CONFIG).batch)  # a probe may find another one today
@@ -88,8 +80,7 @@ def _append_rows(
     """Certify, settle, record: killed in between, the next run asks the memory again and gets the same answer."""
     indices, size = work.indices, block_size(work)
     for start in range(done // size * size, len(indices), size):
-        block = indices[start : start + size]
-        begin = max(0, done - start)
+        block, begin = indices[start : start + size], max(0, done - start)
         if begin >= len(block):
             continue
         began = time.perf_counter()

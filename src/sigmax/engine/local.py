@@ -23,11 +23,7 @@ def certify_block(
 ) -> Iterator[PointCertificate]:
     """The certificates of a block of inputs, each as soon as it is known; they depend on request and block alone.
 
-    Args:
-        work: The request, with its model and data.
-        indices: The places of the inputs in the data set.
-        begin: The first so many are known already: they take part in what inputs share, and are not sampled again.
-        on_progress: Called with the number of forward passes done since the last call.
+    The first `begin` are known already: they take part in what inputs share, and are not sampled again.
     """
     job = _job(work, indices, on_progress)
     decision = work.smoothed.choose(job)

@@ -7,10 +7,9 @@ from typing import final
 from torch import Tensor
 
 from sigmax.data import ImageSource
-from sigmax.engine.data import check_data
 from sigmax.engine.probe import fastest_batch
-from sigmax.errors import ModelError
-from sigmax.models import LoadedModel
+from sigmax.errors import DataError, ModelError
+from sigmax.models import LoadedModel, ModelCard
 from sigmax.models.classifier import BaseClassifier
 from sigmax.models.reference import ModelReference
 from sigmax.runs import CertificationSpec, Found
@@ -42,16 +41,13 @@ def prepare(
 ) -> Prepared:
     """Load the model and the data of a request, and resolve what it left open.
 
-    Args:
-        spec: The request. If it says what was found before, the same must be found again.
-        loaded: Its model, where it is loaded already.
-        download: Allow fetching the data.
-        on_note: Told what was decided otherwise than asked: a backend that cannot run the model.
+    If the request says what was found before, the same must be found again. `loaded` is its model, where it is loaded
+    already. `on_note` is told what was decided otherwise than asked: a backend that cannot run the model.
     """
     source = spec.data.load(download=download)
     loaded = loaded or spec.model.load()
     plain = spec.model.classifier(loaded, classes=len(source.class_names))
-    check_data(source, plain.num_classes, loaded.card)
+    _check_data(source, plain.num_classes, loaded.card)
     if spec.family_alpha is not None:
         spec = replace(spec, budget=spec.budget.shared(spec.family_alpha, len(spec.data.indices(len(source)))))
     smoothed, reference, batch = smooth(spec, plain, source.shape, levels=source.levels, on_note=on_note)
@@ -98,6 +94,40 @@ def smooth(
         identity=plain.identity,
     )
     return smoothed, reference, batch
+
+
+def _check_data(source: ImageSource, num_classes: int, card: ModelCard | None) -> None:
+    """Refuse data whose shape or classes differ from those of the model, as far as both are known.
+
+    Classes named by numbers fit any names.
+    """
+    if card and card.input_shape and source.shape != card.input_shape:
+        raise DataError(
+            f"{source.name}: expected inputs of shape {card.input_shape}, as in training, got {source.shape}; "
+            "set --data"
+        )
+    ours, theirs = source.class_names, card.class_names if card else ()
+    if len(ours) > num_classes:
+        raise DataError(f"{source.name}: expected at most the {num_classes} classes of the model, got {len(ours)}")
+    if _has_names(ours) and _has_names(theirs):
+        if ours != theirs[: len(ours)]:
+            raise DataError(
+                f"{source.name}: expected the model's classes {_few(theirs)}, got {_few(ours)}; "
+                "use the same names in the same order, or numbers"
+            )
+    elif source.needs_all_classes and len(ours) != num_classes:
+        raise DataError(
+            f"{source.name}: expected a folder for each of the model's {num_classes} classes, got {len(ours)}; "
+            "name the folders by class number, because alphabetical order cannot identify the classes"
+        )
+
+
+def _has_names(classes: tuple[str, ...]) -> bool:
+    return not all(name.isdecimal() for name in classes)
+
+
+def _few(names: tuple[str, ...], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
 def _accelerated(

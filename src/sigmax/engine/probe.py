@@ -32,11 +32,7 @@ def fastest_batch(
 ) -> int:
     """The batch size with the most samples per second whose activations fit into memory.
 
-    Args:
-        classifier: The model, on its device.
-        shape: The shape of one input.
-        memory_limit: Bytes for the activations; the smallest batch is allowed to need more.
-        cache: The file of earlier results; by default in the user's cache folder.
+    The smallest batch may need more than `memory_limit` bytes. `cache` is the file of earlier results.
     """
     if memory_limit < 1:
         raise InvalidInputError(f"expected memory_limit >= 1 byte, got memory_limit={memory_limit}")

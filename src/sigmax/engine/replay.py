@@ -25,11 +25,7 @@ class Replay:
 def replay(run: Path, *, track: Tracker, most: int | None = None, data: str | None = None) -> Replay:
     """Certify the inputs of a record again, at most so many, and compare the rows but for their times.
 
-    Args:
-        run: The run folder.
-        track: Shows progress.
-        most: How many rows; by default all.
-        data: The data set from another place, such as cifar10:DIR.
+    `data` is the data set from another place, such as cifar10:DIR.
     """
     spec = read_spec(run / CONFIG)
     if spec.found is None:

@@ -84,10 +84,7 @@ def is_inside(x: Vector, centre: Vector, radius: float, low: float, high: float,
 def settle(point: PointCertificate, neighbours: Sequence[Neighbour]) -> SettledCertificate:
     """The answer for a new input (paper, Algorithm 3).
 
-    Args:
-        point: The point certificate of the input.
-        neighbours: All entries whose region contains the input or whose ball meets the ball of `point`, and
-            possibly others.
+    The neighbours include all entries whose region contains the input or whose ball meets the ball of `point`.
     """
     home = _deepest_home(neighbours)
     if home is None and point.label is None:

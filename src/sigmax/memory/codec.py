@@ -8,7 +8,7 @@ before it.
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,6 @@ from sigmax.memory.ledger import Entry, Pixels
 BALL = ("id", "label", "radius", "sigma", "margin", "sketch", "checksum")
 INPUT = ("id", "rule", "point", "encoding", "x", "checksum")
 Row = tuple[Any, ...]
-
-_POINT = tuple(field.name for field in fields(PointCertificate))
 
 
 def encode_balls(first: int, balls: SketchedBalls) -> list[Row]:
@@ -48,8 +46,8 @@ def decode_balls(rows: Sequence[Row], *, after: int, place: str) -> SketchedBall
 
 def encode_input(entry_id: int, x: Pixels, answer: SettledCertificate) -> Row:
     """The input row of an entry."""
-    point = json.dumps({name: getattr(answer.point, name) for name in _POINT})
-    row = (entry_id, answer.rule, point, *_compressed(x))
+    assert answer.point is not None, "only a looked-up answer has none"
+    row = (entry_id, answer.rule, json.dumps(asdict(answer.point)), *_compressed(x))
     return (*row, _checksum(row))
 
 

@@ -136,14 +136,7 @@ class SketchIndex:
         """Sorted positions that include every entry that matters to a ball B(x, radius) with this label.
 
         An entry matters if its region contains x, or if it has another label and its ball meets or touches
-        B(x, radius).
-
-        Args:
-            sketch: The sketch of x.
-            margin: How much the sketch may overestimate a distance.
-            radius: The radius of the ball around x.
-            label: The label of the ball around x; None differs from every label.
-            start: The first position to look at.
+        B(x, radius). The label None differs from every label. Positions before `start` are left out.
         """
         if start >= self._count:
             return []

@@ -98,9 +98,14 @@ class CertificateMemory:
     def entries(self) -> Iterator[Entry]:
         """All entries, in the order in which they were settled."""
         last = 0
-        while page := self._page(last):
+        while True:
+            with self._lock:
+                self._ledger.roll_back()
+                page = self._ledger.read(after=last, limit=_PAGE)
+            if not page:
+                return
             yield from page
-            last = page[-1].id
+            last += len(page)
 
     def settle(self, x: Input, point: PointCertificate) -> SettledCertificate:
         """Turn a point certificate into the answer to give for x, and store it before returning it.
@@ -209,11 +214,6 @@ class CertificateMemory:
             if low <= reach and (np.array_equal(x, y) or compare_distance(x, y, reach, norm=self.norm) < 0):
                 rivals.append(j)
         return rivals
-
-    def _page(self, after: int) -> list[Entry]:
-        with self._lock:
-            self._ledger.roll_back()
-            return self._ledger.read(after=after, limit=_PAGE)
 
     def _refresh(self) -> None:
         """Bring the index up to date, and end a transaction that an interrupt left open."""

@@ -4,48 +4,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sigmax.runs.folder import MEMORY, RunFolder
-    from sigmax.runs.spec import CertificationSpec, Found, read_spec
-    from sigmax.runs.table import (
-        ABSTAIN,
-        CONFIG,
-        TABLE,
-        CertificateTable,
-        Run,
-        format_row,
-        read_run,
-        read_runs,
-        read_table,
-    )
-
-# Names are imported when first used: a table can be read without torch, a request cannot.
-_HOME = {
-    **dict.fromkeys(("MEMORY", "RunFolder"), "folder"),
-    **dict.fromkeys(("CertificationSpec", "Found", "read_spec"), "spec"),
-    **dict.fromkeys(
-        ("ABSTAIN", "CONFIG", "TABLE", "CertificateTable", "Run", "format_row", "read_run", "read_runs", "read_table"),
-        "table",
-    ),
-}
-__all__ = [
-    "ABSTAIN",
-    "CONFIG",
-    "MEMORY",
-    "TABLE",
-    "CertificateTable",
-    "CertificationSpec",
-    "Found",
-    "Run",
-    "RunFolder",
-    "format_row",
-    "read_run",
-    "read_runs",
-    "read_spec",
-    "read_table",
-]
+    from sigmax.runs.folder import MEMORY as MEMORY
+    from sigmax.runs.folder import RunFolder as RunFolder
+    from sigmax.runs.spec import CertificationSpec as CertificationSpec
+    from sigmax.runs.spec import Found as Found
+    from sigmax.runs.spec import read_spec as read_spec
+    from sigmax.runs.table import ABSTAIN as ABSTAIN
+    from sigmax.runs.table import CONFIG as CONFIG
+    from sigmax.runs.table import TABLE as TABLE
+    from sigmax.runs.table import CertificateTable as CertificateTable
+    from sigmax.runs.table import Run as Run
+    from sigmax.runs.table import format_row as format_row
+    from sigmax.runs.table import read_run as read_run
+    from sigmax.runs.table import read_runs as read_runs
+    from sigmax.runs.table import read_table as read_table
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    # Imported when first used, the table first: it can be read without torch, a request cannot.
+    for module in () if name.startswith("_") else ("table", "spec", "folder"):
+        home = import_module(f"{__name__}.{module}")
+        if hasattr(home, name):
+            return getattr(home, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, final
 
 from sigmax.errors import RecordError
@@ -38,22 +37,12 @@ class RunFolder:
     """A run on disk: its request, its table so far, and the only process that writes to it.
 
     Interrupted anywhere, it is resumed by opening it again with the same request: a line that was cut off is removed,
-    and the rest is appended to.
-
-    Args:
-        path: The folder.
-        spec: The resolved request; a folder that was begun with another is refused.
-        resume: Continue a run that has rows.
-        on_begin: Called before a run is begun here, also in place of one that has no rows; may refuse.
+    and the rest is appended to. `on_begin` is called before a run is begun here, also in place of one that has no rows;
+    it may refuse.
     """
 
     def __init__(
-        self,
-        path: Path,
-        spec: CertificationSpec,
-        *,
-        resume: bool = False,
-        on_begin: Callable[[], None] | None = None,
+        self, path: Path, spec: CertificationSpec, *, resume: bool = False, on_begin: Callable[[], None] | None = None
     ) -> None:
         self.path = path
         self._lock = lock_folder(path)
@@ -70,9 +59,7 @@ class RunFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lock.release()
 
     @property
