@@ -1,4 +1,4 @@
-"""Where the time of a per-input certification goes: noise, network, counting, search, memory, records.
+"""Where the time of a per-input certification goes: network, counting, search, memory, records.
 
 A few inputs are certified into a run folder through a memory, with stopwatches at the seams. Time inside a
 search counts as search, and in the selection of the class as selection, whatever is done there. Estimation is linear
@@ -20,7 +20,7 @@ import numpy as np
 
 from networks import CLASSES, NETWORKS, SHAPE, SIGMA, best_rows, make_network
 from part import Part, finish, parser
-from sigmax import CertificateMemory, Gaussian, HalvingSearch, SmoothedClassifier
+from sigmax import CertificateMemory, HalvingSearch, SmoothedClassifier
 from sigmax.budget import Budget
 from sigmax.data.reference import DataReference
 from sigmax.engine import certify
@@ -29,9 +29,9 @@ from sigmax.models.reference import ModelReference
 from sigmax.runs import CertificationSpec, RunFolder
 
 SEARCH, SELECTION, MEMORY, RECORDS = "sigma search", "selection of the class", "memory", "records"
-NOISE, NETWORK, COUNTING = "drawing noise", "forward pass", "counting and bounds"
+NETWORK, COUNTING = "forward pass", "waiting for noise, counting and bounds"
 REST = "opening files, mostly once a run"
-ESTIMATION = (NETWORK, NOISE, COUNTING)
+ESTIMATION = (NETWORK, COUNTING)
 SHARE = 20  # estimation is measured with a share of its samples
 
 
@@ -96,9 +96,8 @@ def measure(arch: str, *, inputs: int, n: int) -> tuple[dict[str, float], int]:
         def run(samples: int, folder: str) -> None:
             certify(replace(spec, budget=Budget(n=samples)), Path(place) / folder, track=silence, loaded=loaded)
 
-        run(1, "first")  # pays for what is built and imported once
+        run(16, "first")  # pays for what is built and imported once
         watch = Stopwatch(REST)
-        watch.put_on(Gaussian, "fill", NOISE)
         watch.put_on(BaseClassifier, "scores", NETWORK)
         watch.put_on(HalvingSearch, "find", SEARCH)
         watch.put_on(SmoothedClassifier, "_select", SELECTION)

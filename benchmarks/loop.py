@@ -1,7 +1,7 @@
 """How much the sampling loop adds to the bare network at the same batch.
 
 The loop draws noise, runs the network and counts; the bare network runs as many times on one batch of
-that shape and layout. Both are timed in turns, in one process.
+that shape and layout. Both are timed in turns, in one process: with exact noise and with float noise.
 
     python benchmarks/loop.py [--n 100000] [--repeats 5]
 """
@@ -13,8 +13,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from networks import NETWORKS, SHAPE, make_smoothed, usable_backends
+from networks import CLASSES, NETWORKS, SHAPE, SIGMA, make_smoothed, usable_backends
 from part import Cell, Part, finish, interleaved, parser
+from sigmax import SmoothedClassifier
 from sigmax.models.backends import Backend
 
 
@@ -33,21 +34,27 @@ def bare(model: Callable[[Tensor], Tensor], batch: Tensor, passes: int) -> None:
 def measure(arch: str, backend: Backend, *, n: int, repeats: int) -> dict[str, Cell]:
     smoothed, batch = make_smoothed(arch, backend)
     passes = max(1, round(n / len(batch)))
-    x = torch.rand(1, *SHAPE)
-    # A prediction under one sigma is the loop alone: no selection, no bounds.
-    loop = partial(smoothed.predict, x, n=passes * len(batch))
-    network = partial(bare, smoothed.classifier.model, batch, passes)
-    loop(), network()  # the first run pays for what is built once
-    seconds = interleaved({"bare": partial(timed, network), "loop": partial(timed, loop)}, repeats=repeats)
     samples = passes * len(batch)
+    x = torch.randint(256, (1, *SHAPE)) / 255
+    runs: dict[str, Callable[[], object]] = {"bare": partial(bare, smoothed.classifier.model, batch, passes)}
+    for noise, levels in {"exact": 255, "float": None}.items():
+        other = SmoothedClassifier(
+            smoothed.classifier.model, num_classes=CLASSES, sigma=SIGMA, levels=levels, batch_size=len(batch)
+        )
+        # A prediction under one sigma is the loop alone: no selection, no bounds.
+        runs[noise] = partial(other.predict, x, n=samples)
+    for run in runs.values():
+        run()  # the first run pays for what is built once
+    seconds = interleaved({name: partial(timed, run) for name, run in runs.items()}, repeats=repeats)
     return {
         "network": arch,
         "backend": backend,
         "batch": len(batch),
         "samples": samples,
         "bare, samples/s": samples / seconds["bare"],
-        "loop, samples/s": samples / seconds["loop"],
-        "loop / bare": seconds["bare"] / seconds["loop"],
+        "loop, samples/s": samples / seconds["exact"],
+        "loop / bare": seconds["bare"] / seconds["exact"],
+        "exact / float": seconds["float"] / seconds["exact"],
     }
 
 
@@ -59,7 +66,7 @@ def main() -> None:
     ]
     part = Part(
         title="The sampling loop against the bare network",
-        claim="the loop keeps at least 0.95 of the compiled network's own speed.",
+        claim="the loop keeps at least 0.95 of the network's own speed, and exact noise costs at most 3 % more than float.",
         note=f"Medians of {options.repeats} runs in turns, one input.{missing}",
         rows=rows,
     )

@@ -34,7 +34,7 @@ def main() -> None:
         training.step()
     watch = Stopwatch(REST)
     watch.put_on(ExampleStream, "at", DATA)
-    watch.put_on(Gaussian, "fill", NOISE)
+    watch.put_on(Gaussian, "draw", NOISE)
     watch.put_on(type(training.recipe.objective), "__call__", PASSES)
     watch.put_on(Fabric, "backward", PASSES)
     watch.put_on(type(training.optimizer), "step", OPTIMIZER)
