@@ -2,9 +2,9 @@
 
     python benchmarks/questions.py
 
-Claim: on the class probabilities of the zoo's networks, the mean number of samples stays within 1.6 times the lower limit
-log(1/alpha) / KL(p, p0) of any sequential test at level alpha (Wald 1945). The tests are `AtRadii`, fed with simulated
-samples of known probability. Questions that 100,000 samples cannot answer at that limit are left out, and counted.
+Claim: on the class probabilities of the zoo's networks, the mean number of samples is at most 1.6 times the lower limit
+of any sequential test at level alpha, log(1/alpha) / KL(p, p0) (Wald 1945). The tests are `AtRadii`, fed with simulated
+samples of known probability. Questions that need more than 100,000 samples at that limit are left out and counted.
 """
 
 import math
@@ -58,7 +58,8 @@ def main() -> None:
     ratios: list[float] = []
     for name, sigma in NETWORKS.items():
         for radius in RADII:
-            p0, found, close = Gaussian().probability(radius, sigma=sigma), {True: [], False: []}, 0
+            p0, close = Gaussian().probability(radius, sigma=sigma), 0
+            found: dict[bool, list[float]] = {True: [], False: []}
             for p in probabilities(name):
                 if p0 >= 1.0 or p == p0 or (least := math.log(1 / ALPHA) / divergence(p, p0)) > MOST:
                     close += 1

@@ -77,7 +77,7 @@ def test_nearby_streams_are_uniform_and_independent() -> None:
     """A hundred million bytes: streams of nearby seeds, indices and stages, side by side."""
     places = [(seed, index, stage) for seed in range(5) for index in range(4) for stage in Stage][:128]
     rows = [_bytes(stream(*place), 96) for place in places]  # 786,432 bytes each
-    counts = sum(np.bincount(row, minlength=256) for row in rows)
+    counts = np.sum([np.bincount(row, minlength=256) for row in rows], axis=0)
     total = counts.sum()
     assert total > 10**8
     statistic = ((counts - total / 256) ** 2 / (total / 256)).sum()
