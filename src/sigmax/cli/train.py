@@ -94,7 +94,7 @@ def train(
     ],
     settings: RecipeOptions,
     method: Annotated[
-        str | None, typer.Option(help="cohen, smoothadv, macer, consistency, or package.module:Class.")
+        str | None, typer.Option(help="cohen, smoothadv, macer, consistency, catrs, or package.module:Class.")
     ] = None,
     option: Annotated[
         list[str] | None,
