@@ -8,7 +8,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
-from scipy.stats import norm
+from scipy.stats import binom, chisquare, norm
 from torch import Tensor, nn
 
 from sigmax import Gaussian, Uniform
@@ -17,11 +17,13 @@ from sigmax.named import named_classes
 from sigmax.noise import SmoothingDistribution
 from sigmax.streams import Stage, random_stream
 from sigmax.train import Batch, Objective, Outcome, make_objective
+from sigmax.train.evaluation import evaluating, noisy_logits
 from sigmax.train.objectives import Network
+from sigmax.train.objectives.catrs import CatRs
 from sigmax.train.objectives.smoothadv import SmoothAdv
 
 CLASSES, PIXELS = 3, 4
-NAMES = ["cohen", "consistency", "macer", "smoothadv"]
+NAMES = ["catrs", "cohen", "consistency", "macer", "smoothadv"]
 
 
 def make_batch(
@@ -35,6 +37,7 @@ def make_batch(
         labels=torch.randint(CLASSES, (examples,), generator=generator),
         sigma=torch.rand(examples, generator=generator, dtype=torch.float64) + 0.2,
         eps=noise.draw(stream, examples * draws, (PIXELS,), dtype=torch.float64).view(examples, draws, PIXELS),
+        uniform=torch.rand(examples, generator=generator),
         noise=noise,
         epoch=epoch,
     )
@@ -303,6 +306,108 @@ def test_the_attack_leaves_no_trace_in_the_network(attack: str) -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
     assert all(parameter.grad is None for parameter in network.parameters())
     assert all(module.training for module in network.modules())
+
+
+def catrs_by_hand(layer: nn.Linear, batch: Batch, objective: CatRs) -> tuple[float, int]:
+    """The formula, example by example and copy by copy, with the attack; and how many examples are sure."""
+    weight, bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
+    copies, total, sure = objective.draws, 0.0, 0
+    for i, row in enumerate(logits_by_hand(layer, batch)):
+        label, luck = int(batch.labels[i]), float(batch.uniform[i])
+        losses = sorted(-log_softmax(copy)[label] for copy in row)
+        votes = [int(copy.argmax()) for copy in row]
+        chance = votes.count(label) / copies
+        kept = max(1, next(k for k in range(copies + 1) if luck < binom.cdf(k, copies, chance)))
+        total += sum(losses[:kept]) / copies
+        if kept < copies:
+            continue
+        sure += 1
+        target = np.bincount(votes, minlength=CLASSES) / copies
+        worst = []
+        for eps in batch.eps[i].numpy():
+            noisy = batch.x[i].numpy() + float(batch.sigma[i]) * eps
+            delta = np.zeros(PIXELS)
+            for _ in range(objective.steps):
+                slope = weight.T @ (softmax(weight @ (noisy + delta) + bias) - target)  # of the divergence
+                delta = delta + 2 * objective.epsilon / objective.steps * slope / np.linalg.norm(slope)
+                delta *= min(1.0, objective.epsilon / np.linalg.norm(delta))
+            answer = log_softmax(weight @ (noisy + delta) + bias)
+            worst.append(sum(t * (np.log(t) - a) for t, a in zip(target, answer, strict=True) if t > 0))
+        total += objective.strength * max(worst)
+    return total / len(batch.x), sure
+
+
+@pytest.mark.parametrize("noise", [Gaussian(), Uniform()], ids=["gaussian", "uniform"])
+@pytest.mark.parametrize("seed", range(4))
+def test_catrs_against_numpy(seed: int, noise: SmoothingDistribution) -> None:
+    layer, batch = linear(seed), make_batch(4, examples=30, seed=seed, noise=noise)
+    objective = CatRs(strength=1.5, epsilon=0.4, steps=3)
+    expected, sure = catrs_by_hand(layer, batch, objective)
+    assert 0 < sure < 30  # both parts of the loss are in it
+    assert objective(layer, batch).loss.item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_catrs_gradient_against_finite_differences() -> None:
+    """Without attack steps the loss is a smooth function of the weights: no attack moves with them."""
+    layer, batch = linear(1), make_batch(4, examples=30, seed=1)
+    objective = CatRs(steps=0)
+    objective(layer, batch).loss.backward()  # type: ignore[no-untyped-call]
+    assert layer.weight.grad is not None
+    for place in [(0, 0), (1, 2), (2, 3)]:
+        values = []
+        for step in (1e-6, -1e-6):
+            with torch.no_grad():
+                layer.weight[place] += step
+            values.append(catrs_by_hand(layer, batch, objective)[0])
+            with torch.no_grad():
+                layer.weight[place] -= step
+        assert layer.weight.grad[place].item() == pytest.approx((values[0] - values[1]) / 2e-6, rel=1e-4)
+
+
+@pytest.mark.parametrize("correct", range(5))
+def test_catrs_keeps_a_binomial_number_of_copies(correct: int) -> None:
+    uniform = torch.rand(20_000, generator=torch.Generator().manual_seed(0))
+    kept = CatRs().kept(torch.full((20_000,), correct), uniform)
+    chances = binom.pmf(range(5), 4, correct / 4)
+    chances[1] += chances[0]  # at least one copy is kept
+    found = np.bincount(kept.numpy(), minlength=5)
+    possible = [k for k in range(1, 5) if chances[k] > 0]
+    assert found[possible].sum() == 20_000
+    if len(possible) > 1:
+        assert chisquare(found[possible], 20_000 * chances[possible]).pvalue > 1e-6
+
+
+def test_the_catrs_attack_raises_the_divergence_inside_its_ball_and_leaves_no_trace() -> None:
+    torch.manual_seed(0)
+    network = Wavy().train()
+    batch = make_batch(4, examples=40)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    noisy = batch.noise.add(batch.x, batch.sigma, batch.eps)
+    target = torch.eye(CLASSES, dtype=torch.float64)[batch.labels].unsqueeze(1).expand(-1, 4, -1)
+    with evaluating(network) as fixed:
+        found = CatRs(epsilon=0.5).attack(fixed, noisy, batch.sigma, target)
+        losses = [-(noisy_logits(fixed, x, batch.sigma).log_softmax(-1) * target).sum(-1) for x in (noisy, found)]
+    assert (found - noisy).flatten(2).norm(dim=2).max() <= 0.5 * (1 + 1e-9)
+    assert (losses[1] > losses[0]).double().mean() > 0.95
+    assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+def test_catrs_costs_at_most_what_it_says() -> None:
+    layer, batch, passes = linear(), make_batch(4), []
+
+    def network(x: Tensor) -> Tensor:
+        passes.append(len(x) * (3 if torch.is_grad_enabled() else 1))
+        logits: Tensor = layer(x)
+        return logits
+
+    objective = CatRs()
+    objective(network, replace(as_answered(layer, batch), uniform=torch.full((5,), 0.999)))
+    assert sum(passes) / len(batch.x) <= objective.passes
+    sure = replace(batch, sigma=batch.sigma / 1e3)
+    passes.clear()
+    objective(network, as_answered(layer, sure))
+    assert sum(passes) / len(batch.x) == objective.passes
 
 
 @pytest.mark.parametrize("name", NAMES)

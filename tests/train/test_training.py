@@ -47,6 +47,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "smoothadv": {"warmup": 4},
     "macer": {"draws": 8},
     "consistency": {"strength": 5.0},
+    "catrs": {"epsilon": 0.25, "steps": 2},
 }
 CONSTANT, TABLE, RANGE = ConstantSigma(), SigmaTable(), SigmaRange(bounds=(0.12, 0.5))
 SOURCES = [CONSTANT, replace(TABLE, warmup=2), RANGE]

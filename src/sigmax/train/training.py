@@ -131,10 +131,10 @@ class Training:
             )
         )
         self.sigma[examples.indices] = self._gather(sigma).to(self.sigma)
+        uniform = draws.uniform()  # last, for the same reason
+        batch = Batch(x=x, labels=labels, sigma=sigma, eps=eps, uniform=uniform, noise=recipe.noise, epoch=epoch)
         with fabric.autocast():
-            outcome = recipe.objective(
-                self.model, Batch(x=x, labels=labels, sigma=sigma, eps=eps, noise=recipe.noise, epoch=epoch)
-            )
+            outcome = recipe.objective(self.model, batch)
         is_correct = (outcome.logits.detach().argmax(dim=-1) == labels.unsqueeze(1)).float()  # share draws
         numbers = torch.stack([outcome.loss.detach().float(), is_correct.mean(), sigma.mean().float()])
         loss, accuracy, mean_sigma = self._gather(numbers.unsqueeze(0)).mean(dim=0).tolist()

@@ -65,7 +65,7 @@ def _pgd(network: Network, batch: Batch, *, radius: float, steps: int) -> Tensor
     delta = torch.zeros_like(batch.x)
     for _ in range(steps):
         slope, _ = _ascent_direction(network, batch, delta)
-        delta = _shorten(delta + 2 * radius / steps * slope, radius)
+        delta = shorten(delta + 2 * radius / steps * slope, radius)
     return delta
 
 
@@ -87,7 +87,7 @@ def _ddn(network: Network, batch: Batch, *, radius: float, steps: int) -> Tensor
         stride = 0.01 + 0.99 * (1 + math.cos(math.pi * step / steps)) / 2  # from 1 down to 0.01
         norm = norm * torch.where(is_fooled, 1 - _DDN_FACTOR, 1 + _DDN_FACTOR)
         moved = delta + stride * slope
-        delta = _shorten(moved * _column(norm, moved) / _lengths(moved), radius)
+        delta = shorten(moved * _column(norm, moved) / _lengths(moved), radius)
     return torch.where(_column(best_norm < math.inf, delta), best, delta)
 
 
@@ -100,17 +100,17 @@ def _ascent_direction(network: Network, batch: Batch, delta: Tensor) -> tuple[Te
     lead = logits.gather(-1, labels).squeeze(-1) - logits.scatter(-1, labels, -math.inf).logsumexp(dim=-1)
     loss = -logsigmoid(lead).logsumexp(dim=1).sum()  # up to a constant
     (gradient,) = torch.autograd.grad(loss, delta)
-    return _unit(gradient), logits.softmax(dim=-1).mean(dim=1).argmax(dim=-1) != batch.labels
+    return unit(gradient), logits.softmax(dim=-1).mean(dim=1).argmax(dim=-1) != batch.labels
 
 
-def _unit(gradient: Tensor) -> Tensor:
+def unit(gradient: Tensor) -> Tensor:
     """Each example's gradient at length 1, however short it is; none where there is none."""
     largest = gradient.flatten(1).abs().amax(dim=1).clamp(min=torch.finfo(gradient.dtype).tiny)
     gradient = gradient / _column(largest, gradient)  # whose squares neither vanish nor overflow
     return gradient / _lengths(gradient)
 
 
-def _shorten(delta: Tensor, radius: float) -> Tensor:
+def shorten(delta: Tensor, radius: float) -> Tensor:
     """The nearest points of the ball."""
     return delta * (radius / _lengths(delta)).clamp(max=1.0)
 
