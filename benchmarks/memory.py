@@ -155,11 +155,15 @@ def fill(file: Path) -> None:
         labels = (block * BLOCK + np.arange(BLOCK)) % CLUSTERS % 10
         points = [certificate(label=label, radius=0.25) for label in labels.tolist()]
         answers = [
-            SettledCertificate(label=point.label, radius=0.25, sigma=0.25, point=point, rule="kept") for point in points
+            SettledCertificate(label=point.label, radius=0.25, proof=point, point=point, rule="kept")
+            for point in points
         ]
-        quarters = np.full(BLOCK, 0.25)
         balls = SketchedBalls(
-            labels=labels, radii=quarters, sigmas=quarters, sketches=sketches, margins=sketch.margins(flat, sketches)
+            labels=labels,
+            radii=np.full(BLOCK, 0.25),
+            alphas=np.array([point.alpha for point in points]),
+            sketches=sketches,
+            margins=sketch.margins(flat, sketches),
         )
         with ledger.locked():
             ledger.append(1 + block * BLOCK, list(images), answers, balls)

@@ -4,7 +4,7 @@ import operator
 from dataclasses import dataclass
 from typing import Literal
 
-Rule = Literal["kept", "truncated", "inherited", "abstained"]
+Rule = Literal["kept", "truncated", "inherited", "abstained", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +41,23 @@ class SettledCertificate:
     """The answer to give: it contradicts no other answer that its memory has given or will give.
 
     Only a `CertificateMemory` makes one. `rule` says how: the point certificate was *kept*, *truncated* at a ball with
-    another label, *inherited* from a ball that contains the input, or *abstained*.
+    another label, *inherited* from a ball that contains the input, or *abstained*. It is *refused* where only balls
+    whose alpha is larger than asked contain the input, and sampling does not say their label.
     """
 
     label: int | None
     radius: float
-    sigma: float
-    point: PointCertificate | None  # None: looked up, without any sampling
+    proof: PointCertificate  # the certificate that the answer relies on
+    point: PointCertificate | None  # what sampling said of this input; None: looked up, without any sampling
     rule: Rule
+    origin: int | None = None  # the entry of the memory that `proof` was sampled for; None: this input's own
+
+    @property
+    def sigma(self) -> float:
+        """The sigma of the certificate that the answer relies on."""
+        return self.proof.sigma
+
+    @property
+    def alpha(self) -> float:
+        """The failure probability of the certificate that the answer relies on."""
+        return self.proof.alpha

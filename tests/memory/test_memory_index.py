@@ -29,7 +29,7 @@ def make_index(
             SketchedBalls(
                 labels=np.zeros(len(x), np.int64) if labels is None else labels[start : start + block],
                 radii=radii[start : start + block],
-                sigmas=np.full(len(x), 0.25),
+                alphas=np.full(len(x), 0.25),
                 sketches=sketches,
                 margins=index.sketch.margins(x, sketches),
             )
@@ -152,7 +152,7 @@ def test_the_order_of_entries_is_kept_while_the_index_grows() -> None:
         index = make_index((2,), points[:count], np.full(count, 0.1), block=7)
         assert near(index, points[count - 1], 0.1) == [count - 1]
     for i in range(100):
-        assert index.ball(i) == Ball(label=0, radius=0.1, sigma=0.25)
+        assert index.ball(i) == Ball(label=0, radius=0.1, alpha=0.25)
         assert near(index, points[i], 0.1) == near(index, points[i], 0.1, start=i) == [i]
         assert near(index, points[i], 0.1, start=i + 1) == []
 

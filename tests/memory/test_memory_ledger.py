@@ -152,7 +152,7 @@ def test_a_page_that_a_crash_left_unfinished_is_taken_from_the_log(file: Path) -
     "damage",
     [
         "DELETE FROM balls",
-        *(f"UPDATE balls SET {change}" for change in ("label = 1", "radius = 0.8", "sigma = 0.3", "margin = 0.0")),
+        *(f"UPDATE balls SET {change}" for change in ("label = 1", "radius = 0.8", "alpha = 0.3", "margin = 0.0")),
         "UPDATE balls SET sketch = zeroblob(8)",
     ],
 )
@@ -202,12 +202,12 @@ def append_past_the_rules(
     """Append an entry to the ledger without settling it, by default with the sketch of its input."""
     x, seen_as = at(position)[None], at(position if sketched is None else sketched)[None]
     point = certificate(label=label, radius=radius)
-    answer = SettledCertificate(label=label, radius=radius, sigma=0.25, point=point, rule="kept")
+    answer = SettledCertificate(label=label, radius=radius, proof=point, point=point, rule="kept")
     sketch = Sketch((2,))
     balls = SketchedBalls(
         labels=np.array([label]),
         radii=np.array([radius]),
-        sigmas=np.array([0.25]),
+        alphas=np.array([point.alpha]),
         sketches=sketch(seen_as),
         margins=sketch.margins(seen_as, sketch(seen_as)),
     )
@@ -243,6 +243,49 @@ def test_contradictions_include_what_others_appended_since(file: Path) -> None:
         append_past_the_rules(file, 100.0, 0, 0.6)
         append_past_the_rules(file, 101.0, 1, 0.6)
         assert list(memory.contradictions()) == [(41, 42)]
+
+
+def test_a_file_with_a_second_name_is_refused(file: Path) -> None:
+    """Each name has a log of its own: what one process appends, a process under the other name does not see."""
+    with CertificateMemory.existing(file) as memory:
+        second = file.with_name("second.db")
+        second.hardlink_to(file)
+        with pytest.raises(MemoryRefusedError, match="2 hard links"):
+            CertificateMemory.existing(second)
+        for ask in (memory.lookup, lambda x: memory.settle(x, certificate(label=1, radius=0.5))):
+            with pytest.raises(MemoryRefusedError, match="2 hard links"):
+                ask(at(500.0))
+        second.unlink()
+        assert memory.settle(at(500.0), certificate(label=1, radius=0.5)).label == 1
+    link = file.with_name("link.db")
+    link.symlink_to(file)
+    with CertificateMemory.existing(link) as memory:
+        assert len(memory) == 41
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_file_that_is_replaced_while_it_is_open_is_refused(file: Path, is_replaced: bool) -> None:
+    with CertificateMemory.existing(file) as memory:
+        moved = file.rename(file.with_name("moved.db"))
+        if is_replaced:
+            file.write_bytes(moved.read_bytes())
+        for ask in (memory.lookup, lambda x: memory.settle(x, certificate(label=1, radius=0.5))):
+            with pytest.raises(MemoryRefusedError, match="another file" if is_replaced else "no file"):
+                ask(at(0.0))
+        file.unlink(missing_ok=True)
+        moved.rename(file)
+        assert memory.lookup(at(0.0)) is not None
+
+
+def test_a_file_that_is_replaced_during_the_search_is_refused(
+    tmp_path: Path, racers: Callable[[Settle], CertificateMemory]
+) -> None:
+    def replace_file(_other: CertificateMemory) -> object:
+        return (tmp_path / "m.db").rename(tmp_path / "moved.db")
+
+    memory = racers(replace_file)
+    with pytest.raises(MemoryRefusedError, match="no file"):
+        memory.settle(at(0.0), certificate(label=1, radius=5.0))
 
 
 @pytest.mark.parametrize("place", ["missing/memory.db", "."])

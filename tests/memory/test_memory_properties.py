@@ -1,7 +1,7 @@
 """Any sequence of insertions, against the rules written out in plain Python with exact fractions."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise
@@ -104,29 +104,51 @@ def test_every_answer_follows_the_rules_and_none_contradicts_another(norm: int, 
     with CertificateMemory(norm=norm) as memory:
         for step in steps:
             x, label, radius = step
-            looked_up = memory.lookup(np.array(x))
             answer = memory.settle(np.array(x), certificate(label=label, radius=radius, norm=norm))
             known = next((entry for entry in entries if entry.x == x), None)
             if known is not None:
-                assert answer == looked_up == known.answer
+                assert answer == known.answer
                 continue
             expected = expect(step, entries, norm)
             assert answer.label == expected.label
             assert answer.rule in expected.rules
             assert 0 <= max(expected.radius, Fraction(0)) - Fraction(answer.radius) <= ROUNDING
-            held = expect((x, None, 0.0), entries, norm)
-            if held.label is None:
-                assert looked_up is None
-            else:
-                assert looked_up is not None
-                assert (looked_up.label, looked_up.point, looked_up.rule) == (held.label, None, "inherited")
-                assert 0 <= held.radius - Fraction(looked_up.radius) <= ROUNDING
             if answer.label is not None:
                 entries.append(Stored(x, answer.label, Fraction(answer.radius), answer))
         assert [entry.answer for entry in memory.entries()] == [entry.answer for entry in entries]
         assert list(memory.contradictions()) == []
     for i, a in enumerate(entries):
         assert not any(a.label != b.label and share_a_point(a, b, norm) for b in entries[:i])
+
+
+ALPHAS = (0.0001, 0.001, 0.4)
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@given(steps=crowds(), alphas=st.lists(st.sampled_from(ALPHAS), min_size=14, max_size=14), looks=st.integers(0, 2**14))
+@settings(max_examples=150)
+def test_an_answer_never_changes_and_is_as_strong_as_asked(
+    norm: int, steps: list[Step], alphas: list[float], looks: int
+) -> None:
+    """Settled or looked up, before and after the answers to others."""
+    given_to: dict[tuple[Coordinates, float], SettledCertificate] = {}
+    with CertificateMemory(norm=norm) as memory:
+        for i, ((x, label, radius), alpha) in enumerate(zip(steps, alphas, strict=False)):
+            point = certificate(label=label, radius=radius, norm=norm, alpha=alpha)
+            answer = memory.lookup(np.array(x), alpha=alpha) if looks >> i & 1 else memory.settle(np.array(x), point)
+            if answer is not None and answer.label is not None:
+                assert answer.alpha <= alpha
+                assert given_to.setdefault((x, alpha), answer) == answer
+            for (known, asked), before in given_to.items():
+                assert memory.lookup(np.array(known), alpha=asked) == before
+                assert memory.settle(np.array(known), replace(point, alpha=asked)) == before
+        entries = list(memory.entries())
+        for entry in entries:
+            proved = entry if entry.answer.origin is None else entries[entry.answer.origin - 1]
+            assert entry.answer.proof == proved.answer.point
+            gap = distance(tuple(entry.x), tuple(proved.x), norm)
+            assert Fraction(entry.answer.radius) + gap <= Fraction(entry.answer.proof.radius)
+        assert list(memory.contradictions()) == []
 
 
 @pytest.mark.parametrize("norm", [1, 2])

@@ -169,7 +169,68 @@ def test_lookup_answers_without_sampling(memory: CertificateMemory) -> None:
     assert (inside.label, inside.sigma, inside.point, inside.rule) == (CAT, 0.5, None, "inherited")
     assert 3.0 * (1.0 - 1e-14) < inside.radius < 3.0
     assert memory.lookup(at(4.0)) is None
+    assert memory.recall_many(np.stack([at(0.0), at(1.0), at(2.0)])) == [stored, inside, None]
+    assert len(memory) == 2
+
+
+@pytest.mark.parametrize("claim", [(DOG, 0.1), (CAT, 9.0), (None, 0.0)])
+def test_a_looked_up_answer_is_binding(memory: CertificateMemory, claim: tuple[int | None, float]) -> None:
+    memory.settle(at(0.0), point(memory, CAT, 1.0))
+    answer = memory.lookup(at(0.5))
+    assert answer is not None
+    memory.settle(at(0.4), point(memory, CAT, 5.0))  # a deeper ball comes too late
+    assert memory.settle(at(0.5), point(memory, *claim)) == answer
+    assert memory.lookup(at(0.5)) == answer
+
+
+def test_an_answer_names_the_certificate_behind_it(memory: CertificateMemory) -> None:
+    first = replace(point(memory, CAT, 4.0, sigma=0.5), p_lower=0.99, n=77, alpha=0.0001)
+    memory.settle(at(9.0), point(memory, CAT, 1.0))
+    memory.settle(at(0.0), first)
+    inherited = memory.settle(at(1.0), point(memory, DOG, 9.0))
+    again = memory.settle(at(1.5), point(memory, None, 0.0))  # deepest in the first ball, or in the one inside it
+    for answer in (inherited, again, memory.lookup(at(-1.0))):
+        assert answer is not None
+        assert (answer.proof, answer.origin, answer.alpha) == (first, 2, 0.0001)
+    assert [entry.answer.proof for entry in memory.entries()][1:] == [first] * 4
+
+
+def weak(memory: CertificateMemory, label: int | None, radius: float) -> PointCertificate:
+    return replace(point(memory, label, radius), alpha=0.4)
+
+
+@pytest.mark.parametrize("position", [0.0, 1.0])
+def test_a_weaker_ball_lends_no_radius(memory: CertificateMemory, position: float) -> None:
+    """Also to its own centre, which gets a stronger answer with the same label."""
+    memory.settle(at(0.0), weak(memory, CAT, 4.0))
+    assert memory.lookup(at(position), alpha=0.001) is None
+    own = point(memory, CAT, 0.5)
+    answer = memory.settle(at(position), own)
+    assert (answer.label, answer.radius, answer.alpha, answer.rule) == (CAT, 0.5, 0.001, "kept")
+    assert memory.lookup(at(position), alpha=0.001) == answer == memory.settle(at(position), own)
+    assert memory.lookup(at(0.0)) == memory.settle(at(0.0), weak(memory, DOG, 9.0))
+    assert memory.settle(at(0.0), weak(memory, DOG, 9.0)).radius == 4.0
+
+
+@pytest.mark.parametrize("claim", [(DOG, 0.5), (None, 0.0)])
+def test_a_weaker_ball_is_not_contradicted(memory: CertificateMemory, claim: tuple[int | None, float]) -> None:
+    memory.settle(at(0.0), weak(memory, CAT, 4.0))
+    refused = memory.settle(at(1.0), point(memory, *claim))
+    assert (refused.label, refused.radius, refused.rule) == (None, 0.0, "refused")
     assert len(memory) == 1
+    cut = memory.settle(at(5.0), point(memory, DOG, 3.0))
+    assert (cut.label, cut.rule, cut.alpha) == (DOG, "truncated", 0.001)
+    assert cut.radius == pytest.approx(1.0, rel=1e-14)
+
+
+def test_a_stronger_ball_answers_a_weaker_demand(memory: CertificateMemory) -> None:
+    memory.settle(at(0.0), point(memory, CAT, 4.0))
+    memory.settle(at(0.5), weak(memory, CAT, 9.0))
+    answer = memory.settle(at(1.0), weak(memory, DOG, 9.0))
+    assert (answer.label, answer.rule, answer.alpha) == (CAT, "inherited", 0.4)  # the deeper, which is enough
+    strong = memory.settle(at(1.0), point(memory, DOG, 9.0))
+    assert (strong.label, strong.rule, strong.alpha) == (CAT, "inherited", 0.001)
+    assert strong.radius == pytest.approx(3.0, rel=1e-14)
 
 
 def test_a_batch_needs_a_certificate_for_each_input(memory: CertificateMemory) -> None:

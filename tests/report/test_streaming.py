@@ -57,7 +57,7 @@ def test_settled_certificates_count_with_their_settled_answer() -> None:
     acr.update(settled, [1, 1])
     assert accuracy.compute().tolist() == certified_accuracy(table, [0.0, 0.4]).tolist() == [1.0, 0.5]
     assert acr.compute() == average_certified_radius(table) == pytest.approx((0.5 + 0.3) / 2)
-    looked_up = SettledCertificate(label=1, radius=0.2, sigma=0.25, point=None, rule="inherited")
+    looked_up = SettledCertificate(label=1, radius=0.2, proof=settled[0].proof, point=None, rule="inherited")
     table = certificate_table([looked_up], [1], norm=1)
     assert (table.point_radius.tolist(), table.norm) == ([0.2], 1)
     with pytest.raises(InvalidInputError, match="norm="):

@@ -1,11 +1,12 @@
 """The certificate table: ours at full precision, and the logs of others in every shape."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sigmax import SettledCertificate
+from sigmax import PointCertificate, SettledCertificate
 from sigmax.errors import RecordError
 from sigmax.runs import RunFolder, format_row, read_run, read_table
 from sigmax.runs.table import COLUMNS, point_part, without_time
@@ -101,7 +102,8 @@ def test_times_beyond_a_day_are_read(tmp_path: Path) -> None:
 
 
 def test_rows_come_back_at_full_precision(tmp_path: Path) -> None:
-    settled = SettledCertificate(label=4, radius=1 / 3, sigma=0.1 + 0.2, point=point(5, 0.7), rule="inherited")
+    proof = replace(point(4, 0.9), sigma=0.1 + 0.2)
+    settled = SettledCertificate(label=4, radius=1 / 3, proof=proof, point=point(5, 0.7), rule="inherited", origin=1)
     with RunFolder(tmp_path / "run", toy_spec(tmp_path)) as run:
         run.append(format_row(7, 4, point(5, 0.7), settled, 1.25))
         run.append(format_row(9, 4, point(None, 0.0), None, 0.5))
@@ -120,6 +122,20 @@ def test_rows_come_back_at_full_precision(tmp_path: Path) -> None:
     )
 
 
+def test_a_row_has_the_numbers_of_the_certificate_behind_its_answer(tmp_path: Path) -> None:
+    own, other = point(4, 0.3), PointCertificate(label=4, radius=0.8, sigma=0.5, p_lower=0.95, n=50, alpha=0.01, norm=2)
+    recalled = SettledCertificate(label=4, radius=0.8, proof=other, point=other, rule="kept")
+    named = dict(zip(COLUMNS, format_row(7, 4, own, recalled, 1.0).rstrip("\n").split("\t"), strict=True))
+    assert named["rule"] == "recalled"
+    assert [named[name] for name in ("sigma", "p_lower", "n", "alpha")] == ["0.5", "0.95", "50", "0.01"]
+    assert [named[f"point_{name}"] for name in ("sigma", "p_lower", "n", "alpha")] == ["0.25", "0.9", "100", "0.001"]
+    with RunFolder(tmp_path / "run", toy_spec(tmp_path)) as run:
+        run.append(format_row(7, 4, own, recalled, 1.0))
+        run.append(format_row(8, 4, own, None, 1.0))
+    table = read_table(tmp_path / "run")
+    assert (table.alpha, table.samples.tolist()) == (0.01, [100, 100])  # the weakest; what this run has drawn
+
+
 def test_to_abstain_is_never_right(tmp_path: Path) -> None:
     read = read_table(write(tmp_path / "log.tsv", "idx\tlabel\tpredict\tradius\n0\t-1\t-1\t0.5\n"))
     assert read.is_correct.tolist() == [False]
@@ -134,7 +150,7 @@ def test_a_log_of_others_has_no_request_even_beside_one(tmp_path: Path) -> None:
 
 
 def test_rows_are_compared_without_what_is_another_each_time() -> None:
-    settled = SettledCertificate(label=4, radius=0.5, sigma=0.25, point=point(4, 0.7), rule="truncated")
+    settled = SettledCertificate(label=4, radius=0.5, proof=point(4, 0.7), point=point(4, 0.7), rule="truncated")
     first = format_row(7, 4, point(4, 0.7), settled, 1.25)
     later = format_row(7, 4, point(4, 0.7), settled, 9.5)
     assert first != later

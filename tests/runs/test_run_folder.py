@@ -166,7 +166,9 @@ def test_settings_that_only_a_text_could_tell_are_refused(out: Path, spec: Certi
 
 
 def test_a_run_has_its_request_and_both_kinds_of_answer(out: Path, spec: CertificationSpec) -> None:
-    settled = SettledCertificate(label=3, radius=0.25, sigma=0.25, point=point(2, 0.5), rule="inherited")
+    settled = SettledCertificate(
+        label=3, radius=0.25, proof=point(3, 0.5), point=point(2, 0.5), rule="inherited", origin=1
+    )
     for resume in (False, True):
         with RunFolder(out, spec, resume=resume) as run:
             run.append(format_row(8 if resume else 7, 3, point(2, 0.5), settled, 1.0))

@@ -66,7 +66,7 @@ def certify(
         if has_own_memory:
             memory = stack.enter_context(_open_memory(out / MEMORY, work))
         if memory is not None and done:
-            _check_answers(memory, source, run)
+            _check_answers(memory, source, run, alpha=spec.budget.alpha)
         left = max(0, len(work.indices) - done)
         cost = left * (spec.budget.n0 + spec.budget.n + smoothed.search.cost())
         advance = stack.enter_context(track(f"certifying {left} inputs", cost))
@@ -107,14 +107,14 @@ def _clear_memory(path: Path) -> None:
         )
 
 
-def _check_answers(memory: CertificateMemory, source: ImageSource, run: RunFolder) -> None:
+def _check_answers(memory: CertificateMemory, source: ImageSource, run: RunFolder, *, alpha: float) -> None:
     """Refuse a memory that does not hold the answers recorded so far: what follows could contradict them."""
     table = read_table(run.path)
     rows = np.flatnonzero(table.predict != ABSTAIN).tolist()
     for start in range(0, len(rows), _BLOCK):
         block = rows[start : start + _BLOCK]
         x = source.images(table.idx[block].tolist())
-        for row, answer in zip(block, memory.lookup_many(x), strict=True):
+        for row, answer in zip(block, memory.recall_many(x, alpha=alpha), strict=True):
             recorded = int(table.predict[row]), float(table.radius[row])
             if answer is None or (answer.label, answer.radius) != recorded:
                 got = "none" if answer is None else f"class {answer.label}, radius {answer.radius}"

@@ -4,7 +4,7 @@ Distances are intervals that certainly contain the true distance. Where an inter
 inside a ball, exact integer arithmetic decides. So rounding can make a ball smaller, but never larger.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -27,14 +27,16 @@ class Ball:
 
     label: int
     radius: float
-    sigma: float
+    alpha: float  # of the certificate that it relies on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
     """An entry of the memory as seen from another input."""
 
+    id: int
     ball: Ball
+    read: Callable[[], SettledCertificate]  # its answer
     low: float  # lower bound on the distance
     high: float  # upper bound on the distance
     is_home: bool  # whether its region contains the input; decided exactly
@@ -81,41 +83,43 @@ def is_inside(x: Vector, centre: Vector, radius: float, low: float, high: float,
     return bool(np.array_equal(x, centre)) or compare_distance(x, centre, radius, norm=norm) < 0
 
 
-def settle(point: PointCertificate, neighbours: Sequence[Neighbour]) -> SettledCertificate:
-    """The answer for a new input (paper, Algorithm 3).
+def settle(
+    point: PointCertificate | None, neighbours: Sequence[Neighbour], *, alpha: float
+) -> SettledCertificate | None:
+    """The answer for a new input (paper, Algorithm 3); None if it is only looked up and nothing answers it.
 
-    The neighbours include all entries whose region contains the input or whose ball meets the ball of `point`.
+    The neighbours include all entries whose region contains the input or whose ball meets the ball of `point`. An entry
+    with a larger alpha than asked still binds the label, but lends no radius.
     """
-    home = _deepest_home(neighbours)
-    if home is None and point.label is None:
-        return SettledCertificate(label=None, radius=0.0, sigma=point.sigma, point=point, rule="abstained")
-    if home is not None and point.label != home.ball.label:
+    homes = _homes(neighbours)
+    home = max((home for home in homes if home.ball.alpha <= alpha), key=_depth, default=None)
+    if point is None:
+        return _inherited(home, None, _depth(home)) if home is not None else None
+    if homes and point.label != homes[0].ball.label:
+        if home is None:
+            return SettledCertificate(label=None, radius=0.0, proof=point, point=point, rule="refused")
         # The label of the region stands. The ball must stay inside the region and inside what sampling certified.
         return _inherited(home, point, _depth(home) if point.label is None else min(point.radius, _depth(home)))
+    if point.label is None:
+        return SettledCertificate(label=None, radius=0.0, proof=point, point=point, rule="abstained")
     # No ball may reach into a ball with another label.
     others = [neighbour for neighbour in neighbours if neighbour.ball.label != point.label]
     radius = max(0.0, min([point.radius, *(step_down(other.low - other.ball.radius) for other in others)]))
     if home is not None and _depth(home) > radius:
         return _inherited(home, point, _depth(home))
     rule: Rule = "kept" if radius == point.radius else "truncated"
-    return SettledCertificate(label=point.label, radius=radius, sigma=point.sigma, point=point, rule=rule)
+    return SettledCertificate(label=point.label, radius=radius, proof=point, point=point, rule=rule)
 
 
-def look_up(neighbours: Sequence[Neighbour]) -> SettledCertificate | None:
-    """The answer for an input without a point certificate; None if no region contains it."""
-    home = _deepest_home(neighbours)
-    return _inherited(home, None, _depth(home)) if home is not None else None
-
-
-def _deepest_home(neighbours: Sequence[Neighbour]) -> Neighbour | None:
-    """The region that the input lies deepest in; all regions that contain it agree on the label."""
+def _homes(neighbours: Sequence[Neighbour]) -> list[Neighbour]:
+    """The entries whose regions contain the input; all agree on the label."""
     homes = [neighbour for neighbour in neighbours if neighbour.is_home]
     if len({home.ball.label for home in homes}) > 1:
         raise MemoryRefusedError(
             f"expected disjoint regions for different labels, got an input inside {len(homes)} regions that disagree; "
             "run `sigmax memory check`"
         )
-    return max(homes, key=_depth, default=None)
+    return homes
 
 
 def _depth(home: Neighbour) -> float:
@@ -124,5 +128,9 @@ def _depth(home: Neighbour) -> float:
 
 
 def _inherited(home: Neighbour, point: PointCertificate | None, radius: float) -> SettledCertificate:
-    ball = home.ball
-    return SettledCertificate(label=ball.label, radius=radius, sigma=ball.sigma, point=point, rule="inherited")
+    """A ball inside the ball of `home`, which relies on the same certificate."""
+    answer = home.read()
+    origin = home.id if answer.origin is None else answer.origin
+    return SettledCertificate(
+        label=answer.label, radius=radius, proof=answer.proof, point=point, rule="inherited", origin=origin
+    )

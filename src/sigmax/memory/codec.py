@@ -19,14 +19,14 @@ from sigmax.memory.balls import Vector
 from sigmax.memory.index import SketchedBalls
 from sigmax.memory.ledger import Entry, Pixels
 
-BALL = ("id", "label", "radius", "sigma", "margin", "sketch", "checksum")
-INPUT = ("id", "rule", "point", "encoding", "x", "checksum")
+BALL = ("id", "label", "radius", "alpha", "margin", "sketch", "checksum")
+INPUT = ("id", "rule", "point", "proof", "origin", "encoding", "x", "checksum")
 Row = tuple[Any, ...]
 
 
 def encode_balls(first: int, balls: SketchedBalls) -> list[Row]:
     """The ball rows of entries with the ids first, first + 1, …."""
-    columns = [column.tolist() for column in (balls.labels, balls.radii, balls.sigmas, balls.margins)]
+    columns = [column.tolist() for column in (balls.labels, balls.radii, balls.alphas, balls.margins)]
     sketches = [sketch.tobytes() for sketch in balls.sketches.astype("<f4")]
     ids = range(first, first + len(balls))
     return [(*row, _checksum(row)) for row in zip(ids, *columns, sketches, strict=True)]
@@ -37,17 +37,18 @@ def decode_balls(rows: Sequence[Row], *, after: int, place: str) -> SketchedBall
     for entry_id, row in enumerate(rows, start=after + 1):
         _check("ball", entry_id, row, place)
     _, labels, *numbers, content, _ = zip(*rows, strict=True)
-    radii, sigmas, margins = np.array(numbers, dtype=np.float64)
+    radii, alphas, margins = np.array(numbers, dtype=np.float64)
     sketches = np.frombuffer(b"".join(content), dtype="<f4").reshape(len(rows), -1).astype(np.float32)
     return SketchedBalls(
-        labels=np.array(labels, dtype=np.int64), radii=radii, sigmas=sigmas, margins=margins, sketches=sketches
+        labels=np.array(labels, dtype=np.int64), radii=radii, alphas=alphas, margins=margins, sketches=sketches
     )
 
 
 def encode_input(entry_id: int, x: Pixels, answer: SettledCertificate) -> Row:
-    """The input row of an entry."""
-    assert answer.point is not None, "only a looked-up answer has none"
-    row = (entry_id, answer.rule, json.dumps(asdict(answer.point)), *_compressed(x))
+    """The input row of an entry; of two equal certificates, only the point is written."""
+    point = answer.point and json.dumps(asdict(answer.point))
+    proof = None if answer.origin is None else json.dumps(asdict(answer.proof))
+    row = (entry_id, answer.rule, point, proof, answer.origin, *_compressed(x))
     return (*row, _checksum(row))
 
 
@@ -64,11 +65,11 @@ def decode_entry(ball: Row, rest: Row, *, entry_id: int, place: str) -> Entry:
     """The entry with this id, from its ball row and its input row."""
     _check("ball", entry_id, ball, place)
     x = decode_input(rest, entry_id=entry_id, place=place)
-    _, label, radius, sigma, *_ = ball
+    _, label, radius, *_ = ball
     rule: Rule
-    _, rule, point, *_ = rest
-    certified = PointCertificate(**json.loads(point))
-    answer = SettledCertificate(label=label, radius=radius, sigma=sigma, point=certified, rule=rule)
+    _, rule, point, proof, origin, *_ = rest
+    point, proof = (text and PointCertificate(**json.loads(text)) for text in (point, proof))
+    answer = SettledCertificate(label=label, radius=radius, proof=proof or point, point=point, rule=rule, origin=origin)
     return Entry(id=entry_id, x=x, answer=answer)
 
 

@@ -85,7 +85,7 @@ class SketchedBalls:
 
     labels: NDArray[np.int64]  # m
     radii: Vector  # m
-    sigmas: Vector  # m
+    alphas: Vector  # m
     sketches: Numbers  # m size
     margins: Vector  # m; how much a sketch may overestimate a distance
 
@@ -101,7 +101,7 @@ class SketchIndex:
         self.sketch = sketch
         self._count = 0
         self._labels = np.empty(0, dtype=np.int64)
-        self._radii, self._sigmas = np.empty(0), np.empty(0)
+        self._radii, self._alphas = np.empty(0), np.empty(0)
         self._leaves: list[_Leaf] = []
         self._root: _Node | None = None  # None until there is a leaf
         self._depth = 0  # of the tree
@@ -115,15 +115,15 @@ class SketchIndex:
 
     def ball(self, position: int) -> Ball:
         """The ball of the entry at this position."""
-        label, radius, sigma = self._labels[position], self._radii[position], self._sigmas[position]
-        return Ball(label=int(label), radius=float(radius), sigma=float(sigma))
+        label, radius, alpha = self._labels[position], self._radii[position], self._alphas[position]
+        return Ball(label=int(label), radius=float(radius), alpha=float(alpha))
 
     def add(self, balls: SketchedBalls) -> None:
         """Append entries. An interrupt leaves either all or none of them; if none, they can be added again."""
         first, last = self._count, self._count + len(balls)
         self._labels = _written(self._labels, first, balls.labels)
         self._radii = _written(self._radii, first, balls.radii)
-        self._sigmas = _written(self._sigmas, first, balls.sigmas)
+        self._alphas = _written(self._alphas, first, balls.alphas)
         entries = _Leaf(balls.sketches, balls.radii + balls.margins, np.arange(first, last))
         self._root = self._grown(self._root, entries, 1)
         self._count = last

@@ -14,7 +14,7 @@ from sigmax.errors import MemoryRefusedError
 from sigmax.memory.balls import Vector
 from sigmax.memory.index import SketchedBalls
 
-FORMAT = 3  # of what ledgers store, including the sketches
+FORMAT = 4  # of what ledgers store, including the sketches
 
 Place = str | Path  # where a ledger is: a path or a URL
 Pixels = NDArray[np.floating]  # an input as it was given

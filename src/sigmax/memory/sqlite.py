@@ -2,6 +2,7 @@
 # ruff: noqa: D102 - `Ledger` says what each method does
 
 import json
+import os
 import random
 import sqlite3
 import time
@@ -24,10 +25,10 @@ _SQLITE_PAGE = 2**14  # bytes; it fits five CIFAR-10 images, where SQLite's defa
 # `memory` has one row. Its shape is JSON, and NULL until the first entry.
 _TABLES = (
     "memory (id INTEGER PRIMARY KEY, format INTEGER NOT NULL, norm INTEGER NOT NULL, fingerprint TEXT, shape TEXT)",
-    """balls (id INTEGER PRIMARY KEY, label INTEGER NOT NULL, radius REAL NOT NULL, sigma REAL NOT NULL,
+    """balls (id INTEGER PRIMARY KEY, label INTEGER NOT NULL, radius REAL NOT NULL, alpha REAL NOT NULL,
     margin REAL NOT NULL, sketch BLOB NOT NULL, checksum INTEGER NOT NULL)""",
-    """inputs (id INTEGER PRIMARY KEY, rule TEXT NOT NULL, point TEXT NOT NULL, encoding TEXT NOT NULL,
-    x BLOB NOT NULL, checksum INTEGER NOT NULL)""",
+    """inputs (id INTEGER PRIMARY KEY, rule TEXT NOT NULL, point TEXT, proof TEXT, origin INTEGER,
+    encoding TEXT NOT NULL, x BLOB NOT NULL, checksum INTEGER NOT NULL)""",
 )
 _SELECT_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
 _SELECT_OWNER = "SELECT format, norm, fingerprint FROM memory"
@@ -47,9 +48,12 @@ class SqliteLedger(Ledger):
         path = Path(place) if place is not None else None
         self.is_shared = path is not None
         self._place = str(path) if path is not None else "the memory of this process"
+        self._path, self._opened = path, _status(path)
         self._connection = _connect(path)
         try:
+            self._check_identity()
             self._open(owner)
+            self._check_identity()
             if path is not None:
                 self._check_length(path)
         except BaseException:
@@ -98,6 +102,7 @@ class SqliteLedger(Ledger):
         return tuple(json.loads(shape))
 
     def balls(self, *, after: int) -> SketchedBalls | None:
+        self._check_identity()  # here, because every answer begins with it, under the lock too
         rows = self._execute(_SELECT_BALLS, (after, _PAGE))
         return codec.decode_balls(rows, after=after, place=self._place) if rows else None
 
@@ -149,6 +154,24 @@ class SqliteLedger(Ledger):
                         raise
                 time.sleep(random.uniform(0.0, 0.01))  # random, so that two processes do not collide forever
 
+    def _check_identity(self) -> None:
+        """Refuse a file that has a second name or is no longer the one that was opened: it has another log."""
+        found = _status(self._path)
+        self._opened = self._opened or found  # a new file exists only after it was opened
+        if self._opened is None:
+            return
+        if found is None or not os.path.samestat(found, self._opened):
+            what = "no file" if found is None else "another file under this name"
+            raise MemoryRefusedError(
+                f"{self._place}: expected the file that was opened, got {what}; answers given from now on could "
+                "contradict earlier ones: put the file back, or open the memory again"
+            )
+        if found.st_nlink > 1:
+            raise MemoryRefusedError(
+                f"{self._place}: expected a file with one name, got {found.st_nlink} hard links; each name has a log "
+                "of its own, so answers could be lost: remove the other names, or use a symbolic link"
+            )
+
     def _check_length(self, path: Path) -> None:
         """Refuse a file whose last page is cut short: SQLite would read zeros there."""
         ((page,),) = self._execute("PRAGMA page_size")
@@ -175,6 +198,11 @@ def _connect(path: Path | None) -> sqlite3.Connection:
     with _explained(str(path)):
         # No isolation level: transactions begin and end only where our statements say.
         return sqlite3.connect(name, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+
+
+def _status(path: Path | None) -> os.stat_result | None:
+    """The status of a file, with its device, inode and number of names; None if there is no file."""
+    return path.stat() if path is not None and path.is_file() else None
 
 
 def _read_owner(connection: sqlite3.Connection, place: str) -> Owner | None:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Self, final
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.errors import InvalidInputError, MemoryRefusedError
-from sigmax.memory.balls import Neighbour, Vector, compare_distance, distance_bounds, is_inside, look_up, settle
+from sigmax.memory.balls import Neighbour, Vector, compare_distance, distance_bounds, is_inside, settle
 from sigmax.memory.index import Numbers, Sketch, SketchedBalls, SketchIndex
 from sigmax.memory.ledger import Entry, Ledger, Owner, Pixels, Place
 from sigmax.memory.sqlite import SqliteLedger
@@ -110,7 +111,8 @@ class CertificateMemory:
     def settle(self, x: Input, point: PointCertificate) -> SettledCertificate:
         """Turn a point certificate into the answer to give for x, and store it before returning it.
 
-        An input that was settled before gets the same answer. An abstention outside every region claims nothing
+        The alpha of the certificate is a demand: the answer relies on no certificate with a larger one. An input that
+        was answered before gets the same answer, if that meets the demand. An answer without a label claims nothing
         and is not stored, so a later call may answer.
         """
         return self.settle_many(x[None], [point])[0]
@@ -127,27 +129,29 @@ class CertificateMemory:
             )
         for point in points:
             self._check_point(point)
-        answers: list[SettledCertificate] = []
-        for start in range(0, len(x), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            pixels = _as_array(x[block])
-            with self._lock:
-                answers += self._settle_block(pixels, points[block])
-        return answers
+        return [answer for answer in self._ask(x, points, [point.alpha for point in points]) if answer is not None]
 
-    def lookup(self, x: Input) -> SettledCertificate | None:
-        """The answer that the memory already holds for x, without sampling; None if it holds none."""
-        return self.lookup_many(x[None])[0]
+    def lookup(self, x: Input, *, alpha: float = 1.0) -> SettledCertificate | None:
+        """The answer that the memory can give for x without sampling; None if it can give none.
 
-    def lookup_many(self, x: Input) -> list[SettledCertificate | None]:
+        It relies on no certificate with a larger alpha than this. Like any answer it is binding: inside a stored ball,
+        it is stored before it is returned, and x gets the same answer again.
+        """
+        return self.lookup_many(x[None], alpha=alpha)[0]
+
+    def lookup_many(self, x: Input, *, alpha: float = 1.0) -> list[SettledCertificate | None]:
         """The answer of `lookup` for each input of a batch (batch, …)."""
+        return self._ask(x, [None] * len(x), [alpha] * len(x))
+
+    def recall_many(self, x: Input, *, alpha: float = 1.0) -> list[SettledCertificate | None]:
+        """The answer that was given before to each input of a batch (batch, …), None if none; nothing is stored."""
         answers: list[SettledCertificate | None] = []
         for start in range(0, len(x), _BLOCK):
             pixels = _as_array(x[start : start + _BLOCK])
             with self._lock:
                 self._refresh()
-                questions = self._searched(pixels)
-                answers += [question.answer or look_up(question.neighbours) for question in questions]
+                questions = self._searched(pixels, [None] * len(pixels), [alpha] * len(pixels))
+                answers += [question.answer for question in questions]
         return answers
 
     def contradictions(self, on_progress: Callable[[int], None] | None = None) -> Iterator[tuple[int, int]]:
@@ -166,34 +170,49 @@ class CertificateMemory:
             if on_progress is not None:
                 on_progress(1)
 
-    def _settle_block(self, pixels: Pixels, points: Sequence[PointCertificate]) -> list[SettledCertificate]:
-        """Settle inputs in one transaction: search, lock, search what was appended since, append, commit, reply."""
+    def _ask(
+        self, x: Input, points: Sequence[PointCertificate | None], alphas: Sequence[float]
+    ) -> list[SettledCertificate | None]:
+        """Settle inputs (batch, …), or look them up where there is no point certificate, block by block."""
+        answers: list[SettledCertificate | None] = []
+        for start in range(0, len(x), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            pixels = _as_array(x[block])
+            with self._lock:
+                answers += self._ask_block(pixels, points[block], alphas[block])
+        return answers
+
+    def _ask_block(
+        self, pixels: Pixels, points: Sequence[PointCertificate | None], alphas: Sequence[float]
+    ) -> list[SettledCertificate | None]:
+        """Answer inputs in one transaction: search, lock, search what was appended since, append, commit, reply."""
         self._refresh()
-        questions = self._searched(pixels, points)
-        if all(question.answer is not None for question in questions):
-            return _answers(questions)
+        questions = self._searched(pixels, points, alphas)
+        if not any(question.is_open() for question in questions):
+            return [question.answer for question in questions]
         seen = len(self)
         self._is_current = False
         with self._ledger.locked():
             self._catch_up()
             new: list[_Question] = []  # questions that become entries
             index = SketchIndex(self._sketch(pixels.shape[1:]))
-            for question, point in zip(questions, points, strict=True):
+            for question in questions:
                 # Search what other processes appended since the first search, then what this block has settled.
                 self._search(question, start=seen)
-                self._see(question, index, lambda rows: np.stack([new[i].x for i in rows]), lambda i: new[i].answer)
-                if question.answer is None:  # else the same input was settled before
-                    question.answer = settle(point, question.neighbours)
-                    if question.answer.label is not None:  # an abstention claims nothing
+                self._see(question, index, lambda rows: np.stack([new[i].x for i in rows]), lambda i: new[i].given())
+                if question.answer is None:  # else the same input was answered before
+                    question.answer = question.settled()
+                    if question.answer is not None and question.answer.label is not None:  # else it claims nothing
                         index.add(_sketched([question]))
                         new.append(question)
-            if not new:
-                return _answers(questions)
-            balls = _sketched(new)
-            self._ledger.append(len(self) + 1, [question.pixels for question in new], _answers(new), balls)
+            if new:
+                balls = _sketched(new)
+                given = [question.given() for question in new]
+                self._ledger.append(len(self) + 1, [question.pixels for question in new], given, balls)
         # Committed: from here on the answers count, even if the rest is interrupted.
-        self._add(balls)
-        return _answers(questions)
+        if new:
+            self._add(balls)
+        return [question.answer for question in questions]
 
     def _rivals(self, i: int) -> list[int]:
         """The later positions of the entries that contradict entry i."""
@@ -243,15 +262,15 @@ class CertificateMemory:
             )
         return self._index.sketch
 
-    def _searched(self, pixels: Pixels, points: Sequence[PointCertificate] | None = None) -> list["_Question"]:
+    def _searched(
+        self, pixels: Pixels, points: Sequence[PointCertificate | None], alphas: Sequence[float]
+    ) -> list["_Question"]:
         """Questions about a batch of inputs (batch, …), after a search in all stored entries."""
         sketch = self._sketch(pixels.shape[1:])
         x = pixels.astype(np.float64).reshape(len(pixels), -1)  # batch d
         sketches = sketch(x)  # batch size; one product for all inputs
         margins = sketch.margins(x, sketches).tolist()
-        claims = [(point.radius, point.label) for point in points] if points is not None else [(0.0, None)] * len(x)
-        inputs = zip(pixels, x, sketches, margins, strict=True)
-        questions = [_Question(*each, *claim) for each, claim in zip(inputs, claims, strict=True)]
+        questions = [_Question(*each) for each in zip(pixels, x, sketches, margins, points, alphas, strict=True)]
         for question in questions:
             self._search(question)
         return questions
@@ -267,14 +286,17 @@ class CertificateMemory:
         """Give a question the answer to the same input if the index has it, else the neighbours that matter."""
         if question.answer is not None:
             return
-        near = index.near(question.sketch, question.margin, radius=question.radius, label=question.label, start=start)
+        radius, label = (question.point.radius, question.point.label) if question.point else (0.0, None)
+        near = index.near(question.sketch, question.margin, radius=radius, label=label, start=start)
+        first = 1 if index is self._index else len(self) + 1  # the id of the first entry in the index
         for i, y, low, high in self._measured(question.x, near, inputs):
-            if low == 0.0 and np.array_equal(question.x, y):
-                question.answer = answer(i)
+            ball, read = index.ball(i), partial(answer, i)
+            if low == 0.0 and ball.alpha <= question.alpha and np.array_equal(question.x, y):
+                question.answer = read()
                 return
-            ball = index.ball(i)
             is_home = is_inside(question.x, y, ball.radius, low, high, norm=self.norm)
-            question.neighbours.append(Neighbour(ball=ball, low=low, high=high, is_home=is_home))
+            seen = Neighbour(id=first + i, ball=ball, read=read, low=low, high=high, is_home=is_home)
+            question.neighbours.append(seen)
 
     def _answer(self, position: int) -> SettledCertificate:
         return self._ledger.read(after=position, limit=1)[0].answer
@@ -311,21 +333,34 @@ class CertificateMemory:
 
 
 _Inputs = Callable[[list[int]], Vector]  # positions of an index -> inputs (m, d)
-_Answer = Callable[[int], SettledCertificate | None]  # a position of an index -> its answer
+_Answer = Callable[[int], SettledCertificate]  # a position of an index -> its answer
 
 
 @dataclass(slots=True)
 class _Question:
-    """An input with the ball that sampling claims around it, and what the memory has found about it so far."""
+    """An input with what sampling says of it, and what the memory has found about it so far."""
 
     pixels: Pixels  # as it is stored
     x: Vector  # flattened
     sketch: Numbers
     margin: float  # how much the sketch may overestimate a distance
-    radius: float
-    label: int | None
+    point: PointCertificate | None  # None: looked up
+    alpha: float  # the largest that an answer may have
     answer: SettledCertificate | None = None
     neighbours: list[Neighbour] = field(default_factory=list)
+
+    def settled(self) -> SettledCertificate | None:
+        """The answer that follows from the neighbours."""
+        return settle(self.point, self.neighbours, alpha=self.alpha)
+
+    def is_open(self) -> bool:
+        """Whether an answer has yet to be settled."""
+        return self.answer is None and (self.point is not None or self.settled() is not None)
+
+    def given(self) -> SettledCertificate:
+        """The answer of a question that has one."""
+        assert self.answer is not None, "it has been settled"
+        return self.answer
 
 
 def _kind(place: Place | None) -> type[Ledger]:
@@ -335,18 +370,13 @@ def _kind(place: Place | None) -> type[Ledger]:
     return SqliteLedger
 
 
-def _answers(questions: Sequence[_Question]) -> list[SettledCertificate]:
-    """The answers to questions that all have one."""
-    return [question.answer for question in questions if question.answer is not None]
-
-
 def _sketched(questions: Sequence[_Question]) -> SketchedBalls:
     """Questions with an answer as the search keeps them."""
-    answers = _answers(questions)
+    answers = [question.given() for question in questions]
     return SketchedBalls(
         labels=np.array([answer.label for answer in answers], dtype=np.int64),
         radii=np.array([answer.radius for answer in answers]),
-        sigmas=np.array([answer.sigma for answer in answers]),
+        alphas=np.array([answer.alpha for answer in answers]),
         sketches=np.stack([question.sketch for question in questions]),
         margins=np.array([question.margin for question in questions]),
     )

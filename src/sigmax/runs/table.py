@@ -41,6 +41,18 @@ class _Row:
         """The settled answer where a memory settled it, else the point certificate."""
         return self.settled or self.point
 
+    @property
+    def proof(self) -> PointCertificate:
+        """The certificate that the answer relies on."""
+        return self.settled.proof if self.settled else self.point
+
+    @property
+    def rule(self) -> str:
+        """How the answer was settled; "recalled" if the memory had given it before, to another point certificate."""
+        if self.settled is None:
+            return "point"
+        return self.settled.rule if self.settled.point == self.point else "recalled"
+
 
 def _number(label: int | None) -> int:
     return ABSTAIN if label is None else label
@@ -55,18 +67,21 @@ _COLUMNS: dict[str, Callable[[_Row], object]] = {
     "correct": lambda row: int(row.answer.label == row.truth),
     "time": lambda row: timedelta(seconds=round(row.seconds, 6)),
     "sigma": lambda row: row.answer.sigma,
-    "p_lower": lambda row: row.point.p_lower,
+    "p_lower": lambda row: row.proof.p_lower,
     "point_predict": lambda row: _number(row.point.label),
     "point_radius": lambda row: row.point.radius,
     "point_sigma": lambda row: row.point.sigma,
-    "rule": lambda row: row.settled.rule if row.settled else "point",
-    "n": lambda row: row.point.n,
-    "alpha": lambda row: row.point.alpha,
+    "rule": lambda row: row.rule,
+    "n": lambda row: row.proof.n,
+    "alpha": lambda row: row.proof.alpha,
     "norm": lambda row: row.point.norm,
+    "point_p_lower": lambda row: row.point.p_lower,
+    "point_n": lambda row: row.point.n,
+    "point_alpha": lambda row: row.point.alpha,
 }
 COLUMNS = tuple(_COLUMNS)
 HEADER = "\t".join(COLUMNS) + "\n"
-_POINT = ("idx", "label", "p_lower", "point_predict", "point_radius", "point_sigma", "n", "alpha", "norm")
+_POINT = ("idx", "label", "norm", *(name for name in COLUMNS if name.startswith("point_")))
 _REQUIRED = ("idx", "label", "predict", "radius")
 
 
@@ -75,8 +90,8 @@ def format_row(
 ) -> str:
     """One line of the table, floats at full precision.
 
-    `predict` and `radius` are the settled answer where a memory settled it; else they are the point
-    certificate, and `rule` says "point".
+    `predict` and `radius` are the settled answer where a memory settled it, and `sigma`, `p_lower`, `n` and `alpha`
+    are those of the certificate it relies on. Else they are the point certificate, and `rule` says "point".
     """
     row = _Row(idx=idx, truth=truth, point=point, settled=settled, seconds=seconds)
     return "\t".join(str(say(row)) for say in _COLUMNS.values()) + "\n"
@@ -111,7 +126,8 @@ class CertificateTable:
     point_predict: NDArray[np.int64]  # before a memory settled it; the answer itself where the log does not say
     point_radius: NDArray[np.float64]  # as above
     rule: tuple[str, ...]  # "" where the log does not say
-    samples: NDArray[np.int64]  # n; 0 where the log does not say
+    samples: NDArray[np.int64]  # drawn for this input; 0 where the log does not say
+    alpha: float = float("nan")  # the largest of all answers; NaN where the log does not say
     norm: int = 2
     dropped: int = 0  # lines that were cut off
 
@@ -224,7 +240,8 @@ def read_table(path: Path) -> CertificateTable:
             point_predict=_whole(columns.get("point_predict", columns["predict"])),
             point_radius=_radii(columns.get("point_radius", columns["radius"])),
             rule=read("rule", "", tuple),
-            samples=read("n", "0", _whole),
+            samples=read("point_n" if "point_n" in columns else "n", "0", _whole),
+            alpha=max(map(float, columns.get("alpha", [])), default=float("nan")),
             norm=int(norms[0]),
             dropped=dropped,
         )

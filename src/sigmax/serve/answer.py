@@ -21,6 +21,7 @@ class Answer:
     label: int | None  # None: abstained
     radius: float | None = None  # None: predicted, not certified
     sigma: float | None = None
+    alpha: float | None = None  # of the certificate that the answer relies on
     rule: Rule | None = None
     is_recalled: bool = False  # from the memory, without any sampling
 
@@ -55,7 +56,7 @@ class Answerer:
                 on_progress=on_progress,
             )
             return Answer(label=label)
-        recalled = self.memory.lookup(x)
+        recalled = self.memory.lookup(x, alpha=budget.alpha)
         settled = recalled
         if settled is None:
             job = self.smoothed.job(x[None], budget, indices=[index], on_progress=on_progress)
@@ -65,6 +66,7 @@ class Answerer:
             label=settled.label,
             radius=settled.radius,
             sigma=settled.sigma,
+            alpha=settled.alpha,
             rule=settled.rule,
             is_recalled=recalled is not None,
         )
