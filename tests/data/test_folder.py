@@ -52,6 +52,15 @@ def test_the_digest_sees_every_file(tmp_path: Path) -> None:
     assert load_source(here).digest() != load_source(there).digest()
 
 
+def test_the_digest_sees_an_image_replaced_by_one_of_equal_size(tmp_path: Path) -> None:
+    for place in ("a/1.bmp", "a/2.bmp", "b/1.bmp"):
+        save(tmp_path / place, np.zeros((4, 4, 3), np.uint8))
+    before, size = load_source(f"folder:{tmp_path}").digest(), (tmp_path / "a" / "2.bmp").stat().st_size
+    save(tmp_path / "a" / "2.bmp", np.full((4, 4, 3), 255, np.uint8))
+    assert (tmp_path / "a" / "2.bmp").stat().st_size == size
+    assert load_source(f"folder:{tmp_path}").digest() != before
+
+
 def test_images_come_by_class_then_name_and_nothing_else_counts(tmp_path: Path) -> None:
     pixels = [save(tmp_path / place, noise(5, 6, 3)) for place in ("a/1.png", "a/2.PNG", "b/1.bmp")]
     (tmp_path / "a" / "notes.txt").write_text("no image")

@@ -129,12 +129,38 @@ def test_a_backend_does_not_answer_for_weights_it_was_not_built_from() -> None:
         layer.weight.mul_(-1)
     with pytest.raises(ModelError, match="a backend"):
         smoothed.certify(x, n=10)
-    model.load_state_dict(kept.state_dict())  # as before, but who knows
+    model.load_state_dict(kept.state_dict())  # it is again the network that the backend was built from
+    smoothed.predict(x)
+    layer.weight.data.mul_(-1)  # torch does not count this as a change
     with pytest.raises(ModelError, match="accelerate"):
         smoothed.predict(x)
+    layer.weight.data.mul_(-1)
     assert BaseClassifier(FastModel(model, kept, "a backend"), num_classes=3).fingerprint == (
         BaseClassifier(FastModel(kept, model, "a backend"), num_classes=3).fingerprint
     )
+
+
+class Scaled(nn.Module):
+    """Its scale is neither a parameter nor a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = [1.0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1) * self.scale[0]
+
+
+def test_a_backend_does_not_answer_for_settings_it_was_not_built_from() -> None:
+    model = Scaled().eval()
+    smoothed = SmoothedClassifier(FastModel(model, copy.deepcopy(model), "a backend"), num_classes=3, sigma=0.25)
+    x = torch.rand(1, 3)
+    smoothed.certify(x, n=10)
+    model.scale[0] = -1.0
+    with pytest.raises(ModelError, match="accelerate"):
+        smoothed.certify(x, n=10)
+    with pytest.raises(ModelError, match="accelerate"):
+        smoothed.predict(x)
 
 
 def test_a_noise_aware_network_runs_eagerly_or_not_at_all() -> None:

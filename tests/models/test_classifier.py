@@ -1,12 +1,16 @@
 import copy
+import threading
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import dropout
 
 from sigmax import SmoothedClassifier
 from sigmax.errors import InvalidInputError, ModelError
@@ -240,3 +244,202 @@ def test_the_backend_is_named_where_it_is_known() -> None:
     assert BaseClassifier(nn.Identity().eval(), num_classes=2).backend == f"torch {torch.__version__}"
     assert BaseClassifier(FastModel(nn.Identity().eval(), nn.Identity(), "mine 1"), num_classes=2).backend == "mine 1"
     assert BaseClassifier(lambda x: x, num_classes=2).backend is None
+
+
+class Ensemble(nn.Module):
+    """Holds another module where torch does not look for it."""
+
+    def __init__(self, held: object, member: nn.Module) -> None:
+        super().__init__()
+        self.held = held
+        object.__setattr__(self, "member", member)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.__dict__["member"](x)
+        return scores
+
+
+@dataclass
+class Box:
+    """A plain object around a module."""
+
+    module: nn.Module
+
+
+@dataclass(slots=True)
+class Slotted:
+    """The same in a slot."""
+
+    module: nn.Module
+
+
+def run_module(x: Tensor, module: nn.Module) -> Tensor:
+    scores: Tensor = module(x)
+    return scores
+
+
+def closure_over(module: nn.Module) -> Callable[[Tensor], Tensor]:
+    return lambda x: -module(x)
+
+
+HOLDERS: dict[str, Callable[[nn.Module], object]] = {
+    "list": lambda module: [module],
+    "nested": lambda module: {"all": ([module],)},
+    "set": lambda module: {module, nn.Flatten().eval()},
+    "dataclass": Box,
+    "slots": Slotted,
+    "partial": lambda module: partial(run_module, module=module),
+    "closure": closure_over,
+    "method": lambda module: module.forward,
+    "nothing": lambda _: None,  # only in the dict of the ensemble
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS.values(), ids=list(HOLDERS))
+def test_modules_in_any_attribute_count(holder: Callable[[nn.Module], object]) -> None:
+    def ensemble(shift: float) -> nn.Module:
+        member = nn.Sequential(nn.Flatten(), nn.Linear(4, 2), Shift(shift, "number")).eval()
+        nn.init.ones_(member.get_parameter("1.weight"))
+        nn.init.zeros_(member.get_parameter("1.bias"))
+        return Ensemble(holder(member), member).eval()
+
+    one, same, other = ensemble(0.1), ensemble(0.1), ensemble(0.2)
+    assert fingerprint(one, num_classes=2) == fingerprint(same, num_classes=2)
+    assert fingerprint(one, num_classes=2) != fingerprint(other, num_classes=2)
+    classifier = BaseClassifier(one, num_classes=2)
+    one.__dict__["member"].train()
+    with pytest.raises(ModelError, match="eval"):
+        classifier.check_fixed()
+
+
+@pytest.mark.parametrize("pair", [({1}, {2}), (torch.sin, torch.cos), (Box(nn.ReLU().eval()), Box(nn.GELU().eval()))])
+def test_other_attributes_change_the_fingerprint(pair: tuple[object, object]) -> None:
+    first, second = (fingerprint(Ensemble(held, nn.Flatten().eval()).eval()) for held in pair)
+    assert first != second
+
+
+def test_a_callable_that_holds_a_module_in_training_mode_is_refused() -> None:
+    with pytest.raises(ModelError, match="eval"):
+        BaseClassifier(partial(run_module, module=nn.Dropout()), num_classes=2)
+
+
+def test_a_forward_hook_changes_the_fingerprint() -> None:
+    model = digits_network()
+    before = fingerprint(model)
+    handle = model.register_forward_hook(lambda _module, _inputs, output: -output)
+    assert fingerprint(model) != before
+    handle.remove()
+    assert fingerprint(model) == before
+
+
+def test_what_cannot_be_compared_needs_a_name_of_its_own() -> None:
+    model = Ensemble(threading.Lock(), nn.Flatten().eval()).eval()
+    with pytest.raises(ModelError, match=r"held.*identity"):
+        fingerprint(model)
+    assert fingerprint(model, identity="a") != fingerprint(model, identity="b")
+
+
+def test_a_module_that_holds_itself_has_a_fingerprint() -> None:
+    model = Ensemble([], nn.Flatten().eval()).eval()
+    assert isinstance(model.held, list)
+    model.held.append(model)
+    assert fingerprint(model) == fingerprint(copy.deepcopy(model))
+
+
+class Scripted(nn.Module):
+    """A constant, an attribute and a weight."""
+
+    factor: Final[int]
+
+    def __init__(self, factor: int, shifts: list[float]) -> None:
+        super().__init__()
+        self.factor, self.shifts = factor, shifts
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = x * self.weight * self.factor + self.shifts[0]
+        return y
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torchscript_is_told_apart_by_code_constants_and_attributes() -> None:
+    def script(factor: int, shift: float) -> nn.Module:
+        made: nn.Module = torch.jit.script(Scripted(factor, [shift]).eval())
+        return made
+
+    def traced(factor: int) -> nn.Module:
+        made: nn.Module = torch.jit.trace(Scripted(factor, [0.0]).eval(), torch.zeros(1, 2))  # type: ignore[no-untyped-call]
+        return made
+
+    models = [script(2, 0.5), script(3, 0.5), script(2, 0.7), traced(2), traced(3)]
+    models += [torch.jit.freeze(script(2, 0.5)), torch.jit.freeze(script(2, 0.7))]
+    prints = [fingerprint(model, num_classes=2) for model in models]
+    assert len(set(prints)) == len(prints)
+    assert fingerprint(script(2, 0.5), num_classes=2) == prints[0]
+    assert fingerprint(copy.deepcopy(models[0]), num_classes=2) == prints[0]
+    with pytest.raises(ModelError, match="eval"):
+        BaseClassifier(torch.jit.script(Scripted(2, [0.5])), num_classes=2)
+
+
+def test_autocast_is_refused() -> None:
+    smoothed = SmoothedClassifier(digits_network(), num_classes=10, sigma=0.25)
+    x = torch.rand(1, 1, 8, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(ModelError, match="autocast"):
+        smoothed.certify(x, n=10)
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(ModelError, match="autocast"):
+        smoothed.predict(x)
+    smoothed.certify(x, n=10)
+
+
+def test_the_precision_of_products_is_part_of_the_function() -> None:
+    model = digits_network()
+    usual = BaseClassifier(model, num_classes=10)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with pytest.raises(ModelError, match="medium"):
+            usual.check_fixed()
+        assert fingerprint(model) != usual.fingerprint
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    usual.check_fixed()
+
+
+def mixing(x: Tensor) -> Tensor:
+    return (x - x.mean(dim=0)).flatten(1)
+
+
+def random(x: Tensor) -> Tensor:
+    return dropout(x.flatten(1), training=True)
+
+
+def by_row(x: Tensor) -> Tensor:
+    return x.flatten(1) + torch.arange(len(x))[:, None]
+
+
+@pytest.mark.parametrize(("model", "got"), [(mixing, "beside"), (random, "twice"), (by_row, "row of the batch")])
+def test_a_model_that_is_no_function_of_each_input_is_refused(model: Callable[[Tensor], Tensor], got: str) -> None:
+    x = torch.rand(64, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ModelError, match=got):
+        BaseClassifier(model, num_classes=12).check_answers(x)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 64])
+def test_every_row_is_asked_in_batches_of_one_shape(rows: int) -> None:
+    shapes = set()
+    network = digits_network()
+
+    def model(x: Tensor) -> Tensor:
+        shapes.add(tuple(x.shape))
+        scores: Tensor = network(x)
+        return scores
+
+    BaseClassifier(model, num_classes=10).check_answers(torch.rand(rows, 1, 8, 8))
+    assert shapes == {(rows, 1, 8, 8)}
+
+
+def test_a_network_that_is_told_levels_is_asked_with_them_in_order() -> None:
+    model = build_network("patch-resnet10-aware", num_classes=10, in_channels=3).eval()
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight)
+    BaseClassifier(model, num_classes=10).check_answers(torch.rand(4, 3, 32, 32), torch.tensor([0.1, 0.2, 0.5, 1.0]))

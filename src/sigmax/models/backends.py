@@ -9,13 +9,13 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
 
 from sigmax.errors import InvalidInputError, ModelError, one_line
+from sigmax.models.contents import Contents, Uncompared, arithmetic
 
 Backend = Literal["eager", "compile", "openvino", "openvino-int8"]
 BACKENDS: dict[Backend, str] = {
@@ -24,15 +24,6 @@ BACKENDS: dict[Backend, str] = {
     "openvino": "OpenVINO in 32 bits",
     "openvino-int8": "OpenVINO in 8-bit integers, for images with pixels in [0, 1]; another function near the network",
 }
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Runner:
-    """Hides the backend's function from the model: a compiled one is a module, and would be listed as a part of it."""
-
-    run: Callable[[Tensor], Tensor]
-    built_from: tuple[tuple[int, int], ...]
 
 
 @final
@@ -51,32 +42,34 @@ class FastModel(nn.Module):
         self.model = model
         self.backend_name = name
         self.digest = digest
-        self._runner = _Runner(runner, _stamp(model))
+        # A compiled runner is a module, and would be listed as a part of this one.
+        self._runner = Uncompared(runner)
+        self._contents = Uncompared(Contents(model))
+        self._built_from = Uncompared(self._stamp())
         self.train(model.training)
 
     def forward(self, x: Tensor) -> Tensor:
         """The outputs of the backend, or of the network itself where gradients are needed."""
         if torch.is_grad_enabled() and x.requires_grad:
             return self.model(x)  # type: ignore[no-any-return]
-        return self._runner.run(x)
+        return self._runner.value(x)  # type: ignore[no-any-return]
 
     def check_fixed(self) -> None:
-        """Refuse weights that changed since the backend was built: it still has the old ones."""
-        if _stamp(self.model) != self._runner.built_from:
+        """Refuse a network that changed since the backend was built: the backend still has the old one."""
+        if self._stamp() != self._built_from.value:
             raise ModelError(
-                f"expected the weights that {self.backend_name} was built from, got changed or moved ones; "
-                "call accelerate again"
+                f"expected the weights and settings that {self.backend_name} was built from, got changed or moved "
+                "ones; call accelerate again"
             )
+
+    def _stamp(self) -> str:
+        """A digest of all that the backend was built from. Within a process, objects can be told by their ids."""
+        digest = self._contents.value.digest(lambda _place, part: str(id(part)))
+        return f"{digest} {device_of(self.model)} {arithmetic()}"
 
     def extra_repr(self) -> str:
         """Show the backend."""
         return f"backend={self.backend_name}" + (f", digest={self.digest}" if self.digest else "")
-
-
-def _stamp(model: nn.Module) -> tuple[tuple[int, int], ...]:
-    """A value that changes when a weight or buffer is written to (except through `.data`) or replaced."""
-    tensors = (*model.parameters(), *model.buffers())
-    return tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors)
 
 
 def device_of(model: nn.Module) -> torch.device:

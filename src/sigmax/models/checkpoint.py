@@ -22,6 +22,7 @@ from sigmax.files import write_atomically
 from sigmax.models import normalisation
 from sigmax.models.architectures import LevelChain, build_network, matching_architectures, network_sizes, takes_level
 from sigmax.models.classifier import Outputs
+from sigmax.models.contents import find_incomparable
 from sigmax.models.normalisation import Normalize
 from sigmax.models.onnx import OnnxModel
 from sigmax.named import import_own
@@ -241,12 +242,15 @@ def _load_own(spec: str) -> LoadedModel:
         raise ModelError(f"expected {spec} to return a model, got {got}") from error
     if not callable(model):
         raise ModelError(f"expected {spec} to return a model, got {type(model).__name__}")
-    if isinstance(model, nn.Module):
-        return LoadedModel(model=model, identity=spec)
     identity = getattr(model, "identity", None)
-    if not isinstance(identity, str) or not identity:
+    if isinstance(identity, str) and identity:
+        return LoadedModel(model=model, identity=f"{spec} {identity}")
+    unknown = find_incomparable(model) if isinstance(model, nn.Module) else ("", model)
+    if unknown is not None:
+        place, part = unknown
+        got = f"{type(part).__qualname__} in {place}" if place else type(part).__qualname__
         raise ModelError(
-            f"expected {spec} to return a torch.nn.Module, or a callable with an attribute identity, a text that "
-            f"changes whenever its answers do, got {type(model).__name__} without; add the attribute"
+            f"expected {spec} to return a torch.nn.Module of comparable parts, or a model with an attribute identity, "
+            f"a text that changes whenever its answers do, got {got}; add the attribute"
         )
-    return LoadedModel(model=model, identity=f"{spec} {identity}")
+    return LoadedModel(model=model, identity=spec)

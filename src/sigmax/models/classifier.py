@@ -1,22 +1,19 @@
 """BaseClassifier: the function f that is smoothed. It checks what certification assumes of f."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Literal, final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sigmax.errors import InvalidInputError, ModelError, one_line
 from sigmax.models.architectures import takes_level, told
 from sigmax.models.backends import FastModel, device_of
+from sigmax.models.contents import Contents, arithmetic, modules_in
 
 Outputs = Literal["logits", "probabilities"]
-# Attributes of a module that the fingerprint leaves out: marks of torch.compile, and what the state dict covers.
-_MARKS = {"_is_torch_compile", "_compile_kwargs"} | {
-    name for name, value in vars(nn.Module()).items() if isinstance(value, dict)
-}
+_ROUNDING = 1e-3  # of the largest score: what a row's place in its batch may change through the order of sums
 
 
 @final
@@ -47,8 +44,8 @@ class BaseClassifier:
         self.outputs = outputs
         self.identity = identity
         self._takes_channels_last = True  # until it refuses them
-        # Attributes that forward passes add later, such as kept feature maps, are no settings.
-        self._settings = frozenset(_attributes(model)) if isinstance(model, nn.Module) else frozenset()
+        self._contents = Contents(model) if isinstance(model, nn.Module) else None
+        self._arithmetic = arithmetic()
         self.check_fixed()
 
     @property
@@ -64,14 +61,23 @@ class BaseClassifier:
         return f"torch {torch.__version__}" if isinstance(self.model, nn.Module) else None
 
     def check_fixed(self) -> None:
-        """Refuse a model whose output for an input depends on chance or on the rest of the batch."""
-        if not isinstance(self.model, nn.Module):
-            return
-        for name, module in self.model.named_modules():
+        """Refuse a model whose output for an input depends on chance, on its batch or on settings that changed."""
+        for device in {"cpu", self.device.type}:
+            if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+                raise ModelError(
+                    f"expected no autocast outside the model, got torch.autocast({device!r}); "
+                    "leave it, or enter it in the model's forward, so that it is part of the certified function"
+                )
+        if arithmetic() != self._arithmetic:
+            raise ModelError(
+                f"expected torch's precision as when the classifier was made ({self._arithmetic or 'the usual one'}), "
+                f"got {arithmetic() or 'the usual one'}; set it first, then make the classifier"
+            )
+        for name, module in modules_in(self.model):
             where = f"{name or 'model'} ({type(module).__name__})"
             if isinstance(module, FastModel):
                 module.check_fixed()
-            if module.training:
+            if getattr(module, "training", False):  # frozen TorchScript, made in eval mode, does not say it
                 raise ModelError(f"expected a model in eval mode, got {where} in training mode; call model.eval()")
             if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
                 raise ModelError(
@@ -138,28 +144,47 @@ class BaseClassifier:
         scores = self.scores(x, tau)
         return scores.softmax(dim=1) if self.outputs == "logits" else scores
 
+    def check_answers(self, x: Tensor, tau: Tensor | None = None) -> None:
+        """Refuse a model that answers differently when asked twice, or whose rows depend on one another.
+
+        Args:
+            x: A batch of distinct inputs, in the one shape and layout in which the model is sampled.
+            tau: Their noise levels.
+        """
+        company = x.clone()
+        company[len(x) // 2 :] = 0  # no noise and no contrast: every statistic of the batch changes
+        with torch.no_grad():
+            answers = self.scores(x, tau)
+            again = self.scores(x, tau)
+            turned = self.scores(x.flip(0), None if tau is None else tau.flip(0)).flip(0)
+            beside = self.scores(company, tau)[: len(x) // 2]
+        close = _ROUNDING * float(answers.abs().max())
+        for other, problem, advice in (
+            (again, "another when asked twice", "call model.eval(), and drop what is random or keeps a state"),
+            (turned, "another in another row of the batch", "let each row depend on its own input alone"),
+            (beside, "another beside other inputs", "let each row depend on its own input alone"),
+        ):
+            off = (answers[: len(other)] - other).abs().amax(dim=1)
+            # Not finite is not close: its labels are refused anyway.
+            if len(other) and not bool((off <= close).all()):
+                row = int((~(off <= close)).nonzero()[0])
+                raise ModelError(
+                    f"expected the same scores for the same input, got {problem} (row {row}, off by {off[row]:.2g}); "
+                    f"{advice}"
+                )
+
     @property
     def fingerprint(self) -> str:
         """A digest of the model's present structure, weights, settings and kind of output.
 
-        Copies of a model have the same fingerprint. It changes with every parameter, buffer, layer and setting.
-        Settings are the numbers, texts, tensors and arrays in the attributes that the modules had at first, also
-        inside lists and dicts. It does not change with the code of the model: only `identity` can say that.
+        Copies of a model have the same fingerprint. It changes with every parameter, buffer, layer and setting,
+        wherever the attributes of its modules hold them. It does not change with the code of the model, except for
+        TorchScript and lambdas: only `identity` can say that.
         """
         digest = hashlib.sha256(f"{self.outputs} {self.num_classes} {self.identity or ''}".encode())
-        if isinstance(self.model, nn.Module):
-            digest.update(repr(self.model).encode())
-            state: dict[str, object] = {**self.model.state_dict(), **dict(self.model.named_buffers())}
-            state |= {name: value for name, value in _attributes(self.model).items() if name in self._settings}
-            for name, value in sorted(state.items()):
-                if isinstance(value, Tensor):
-                    array = value.detach().cpu().contiguous()
-                    digest.update(f"{name} {array.dtype} {tuple(array.shape)}".encode())
-                    digest.update(array.flatten().view(torch.uint8).numpy().tobytes())
-                elif isinstance(value, np.ndarray):
-                    digest.update(f"{name} numpy {value.dtype} {value.shape}".encode() + value.tobytes())
-                else:
-                    digest.update(f"{name} {value!r}".encode())
+        if self._contents is not None:
+            digest.update(self._arithmetic.encode())
+            digest.update(self._contents.digest(self._name_unknown).encode())
         elif self.identity is None:
             raise ModelError(
                 "expected identity='…' for a model that is no torch.nn.Module, got none; "
@@ -167,31 +192,11 @@ class BaseClassifier:
             )
         return digest.hexdigest()
 
-
-def _attributes(model: nn.Module) -> dict[str, object]:
-    """All tensors and plain values in a model's attributes that are not in its state dict.
-
-    For example, the normalisation layer of Cohen et al. keeps its means in a plain attribute.
-    """
-    return {
-        place: part
-        for path, module in model.named_modules()
-        for name, value in vars(module).items()
-        if name not in _MARKS
-        for place, part in _values(f"{path}.{name}", value)
-    }
-
-
-def _values(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """The parts of an attribute that can be compared, by name; a plain value is one part."""
-    if _is_plain(value) or isinstance(value, Tensor | np.ndarray | np.generic):
-        yield name, value
-    elif isinstance(value, Mapping | tuple | list):
-        for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from _values(f"{name}[{key!r}]", part)
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, tuple | list):
-        return all(map(_is_plain, value))
-    return isinstance(value, bool | int | float | str)
+    def _name_unknown(self, place: str, part: object) -> str:
+        """What stands for a part that cannot be compared: the user's own name for the model."""
+        if self.identity is None:
+            raise ModelError(
+                f"expected a model whose parts can be compared, got {place} of type {type(part).__qualname__}; "
+                "give identity='…', a text that changes whenever the answers do"
+            )
+        return ""
