@@ -23,6 +23,11 @@ def format_down(value: float, digits: int = 3) -> str:
     return str(Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_FLOOR))
 
 
+def format_whole(value: float) -> str:
+    """`value` with all its digits, the fewest that read back as the same number: 0.29999999 is not shown as 0.3."""
+    return repr(float(value)).removesuffix(".0")
+
+
 def format_nearest(value: float, digits: int = 3) -> str:
     """`value` with this many decimals, halves rounded up, as papers print shares and means: 0.7665 is 0.767.
 

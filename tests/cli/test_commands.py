@@ -540,3 +540,13 @@ def test_networks_in_folders_have_runs_of_their_own(
     for model in ("net-0.25", f"net-0.50/{digits_model.name}"):
         assert run("certify", model, "--max", 1, "--n", 50)[0] == 0
     assert {path.name for path in Path("runs").iterdir()} == {"net-0.25-digits-fixed", "net-0.50-digits-fixed"}
+
+
+def test_show_heads_a_column_with_the_radius_that_was_asked_and_names_the_backend(run: Run) -> None:
+    record = Path(__file__).parents[2] / "docs" / "results" / "cifar10-cpu" / "runs" / "cohen-0.25-fixed"
+    code, said, log = run("show", record, "--radii", "0.29999999,0.5")
+    assert code == 0, log
+    heading, row = (line.split() for line in said.splitlines()[1:3])
+    assert heading[3:5] == ["0.29999999", "0.5"]
+    assert row[2:4] == ["point,", "openvino-int8"]
+    assert json.loads(run("show", record, "--json")[1])[0]["backend"].startswith("openvino-int8 ")

@@ -239,3 +239,43 @@ def test_runs_of_one_name_are_numbered_the_baseline_too() -> None:
     assert [run.name for run in report.runs] == ["fixed", "fixed (2)"]
     (pair,) = report.pairs
     assert (pair.run.name, pair.baseline.name) == ("fixed", "fixed (2)")
+
+
+def test_a_heading_never_shows_a_larger_radius_than_was_proved() -> None:
+    """0.29999999 is not shown as 0.3, and two radii that differ keep a column each."""
+    radii = [0.29999999, 0.3, 1.0]
+    specs = [make_spec(radii=tuple(radii)), make_spec(ASCENT, radii=tuple(radii))]
+    report = compose_report([make_run(f"{i}", [0.29999999, 1.0], spec) for i, spec in enumerate(specs)], radii=radii)
+    for name in ("accuracy", "best", "gain"):
+        header = table_of(report, name).header
+        assert [float(cell) for cell in header if cell[0].isdigit()] == radii, name
+        assert "1" in header
+    assert "0.29999999, 0.3, 1" in table_of(report, "overview").caption
+
+
+def test_captions_never_show_a_smaller_alpha() -> None:
+    assert "alpha = 0.00100000001" in scope(entries([make_run("one", [0.5], make_spec(alpha=0.00100000001))]))
+
+
+def test_a_backend_other_than_pytorch_is_named_wherever_its_numbers_stand() -> None:
+    def report_by(*backends: str) -> Report:
+        specs = [make_spec(search, backend=each) for each in backends for search in (FixedSigma(0.25), ASCENT)]
+        return compose_report([make_run(f"run {i}", [0.5, 0.6], spec) for i, spec in enumerate(specs)])
+
+    integers, plain, both = report_by("int8 1.2"), report_by("torch 2.1"), report_by("int8 1.2", "torch 2.1")
+
+    def captions(report: Report) -> list[str]:
+        return [table.caption for table in report.tables[:-1]] + [drawing.caption for drawing in report.figures]
+
+    assert all("run by int8" in said for said in captions(integers))
+    assert all("run by" not in said for said in captions(plain))
+    # Where not all runs have it, each row of a run says its own.
+    assert column(table_of(both, "accuracy"), "run") == ["run 0, int8", "run 1, int8", "run 2", "run 3"]
+    assert sum("int8" in cell for cell in column(table_of(both, "best"), "method")) == 2
+    drawn = {drawing.name: drawing.figure for drawing in integers.figures}
+    legends = [legend for axes in drawn["accuracy"].axes if (legend := axes.get_legend())]
+    assert legends
+    assert all("int8" in legend.get_title().get_text() for legend in legends)
+    assert "int8" in drawn["sigma"].axes[0].get_title()
+    assert "int8" in drawn["runtime"].axes[0].get_title()
+    assert '"kind":"settled, int8"' in integers.page.decode()

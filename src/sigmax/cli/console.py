@@ -34,17 +34,21 @@ def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | No
 
     Where some sigmas are at the upper bound of their search: also how many, and the ACR without these inputs.
     """
-    from sigmax.report.metrics import common_radii, summarise
-    from sigmax.rounding import format_nearest
+    from sigmax.report.metrics import common_radii, special_backend, summarise
+    from sigmax.rounding import format_nearest, format_whole
 
     radii = radii or common_radii([run.table for _, run in runs])
     uppers = [run.spec.search.upper if run.spec else None for _, run in runs]
-    rows = [summarise(name, run.table, radii, upper=upper) for (name, run), upper in zip(runs, uppers, strict=True)]
+    found = [run.spec.found if run.spec else None for _, run in runs]
+    rows = [
+        summarise(name, run.table, radii, upper=upper, backend=what.backend if what else None)
+        for (name, run), upper, what in zip(runs, uppers, found, strict=True)
+    ]
     if as_json:
         out_console.print_json(json.dumps([asdict(row) for row in rows]))
         return
     has_bound = any(row.at_bound for row in rows)
-    headings = ["run", "inputs", "answers", *(f"{radius:g}" for radius in radii), "ACR", "abstained"]
+    headings = ["run", "inputs", "answers", *map(format_whole, radii), "ACR", "abstained"]
     view = Table(box=None, title="certified accuracy at each radius", title_justify="left")
     for heading in [*headings, *(["inner ACR", "at bound"] if has_bound else [])]:
         view.add_column(heading, no_wrap=True, justify="left" if heading in ("run", "answers") else "right")
@@ -52,7 +56,8 @@ def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | No
         numbers = [format_nearest(share) for share in (*row.accuracy, row.acr, row.abstained)]
         inside = "-" if row.acr_inside is None else format_nearest(row.acr_inside)
         inner = [inside, "-" if upper is None else str(row.at_bound)] if has_bound else []
-        view.add_row(row.name, str(row.inputs), row.answers, *numbers, *inner)
+        answers = ", ".join(filter(None, (row.answers, special_backend(row.backend))))
+        view.add_row(row.name, str(row.inputs), answers, *numbers, *inner)
     print_whole(view)
 
 

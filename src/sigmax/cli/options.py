@@ -128,5 +128,5 @@ def parse_radii(option: str, text: str) -> list[float]:
         raise InvalidInputError(f"expected {option} like 0,0.25,0.5, got {text!r}") from None
     for radius in radii:
         if not 0 <= radius < float("inf"):
-            raise InvalidInputError(f"expected {option} to have radii >= 0 and finite, got {radius:g}")
+            raise InvalidInputError(f"expected {option} to have radii >= 0 and finite, got {radius}")
     return list(dict.fromkeys(radii))

@@ -2,6 +2,7 @@
 
 import json
 import time
+import tomllib
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,11 +32,11 @@ def _list_presets(preset: str | None) -> str | None:
     """Show the presets if that is asked; it needs no data."""
     if preset != "list":
         return preset
-    from sigmax.train.presets import presets
-
-    for name, entry in presets().items():
-        sigmas = f" ({', '.join(f'{sigma:g}' for sigma in entry.sigmas)})" if entry.sigmas else ""
-        say(f"{name:30} {entry.says}{sigmas}")
+    # Read as text: the modules of training need torch, which takes seconds to load.
+    file = Path(__file__).parents[1] / "train" / "presets.toml"
+    for name, entry in tomllib.loads(file.read_text())["presets"].items():
+        sigmas = f" ({', '.join(f'{sigma:g}' for sigma in entry['sigmas'])})" if "sigmas" in entry else ""
+        say(f"{name:30} {entry['says']}{sigmas}")
     raise typer.Exit
 
 

@@ -17,7 +17,7 @@ from sigmax.report.metrics import certified_accuracy
 from sigmax.report.results import format_signed
 from sigmax.report.sections import differences
 from sigmax.report.tables import ResultTable
-from sigmax.rounding import format_nearest
+from sigmax.rounding import format_nearest, format_whole
 from sigmax.runs import Run
 from sigmax.search.ascent import ALGORITHM_1
 from sigmax.search.base import with_draws
@@ -61,7 +61,7 @@ def _settings(experiment: Experiment, runs: Sequence[Entry]) -> ResultTable:
             ("search", _list((_search(run) for run in runs if run.search), "; ") or _NONE, paper.said["search"]),
             ("n0", _list(f"{budget.n0:,}" for budget in budgets), "100"),
             ("n", _list(run.samples for run in runs), "100,000"),
-            ("alpha", _list(f"{budget.alpha:g}" for budget in budgets), "0.001"),
+            ("alpha", _list(format_whole(budget.alpha) for budget in budgets), "0.001"),
             ("early stopping tolerance", _list(f"{budget.tolerance:g}" for budget in budgets), "0"),
         ),
     )
@@ -83,9 +83,12 @@ def _family_levels(experiment: Experiment, runs: Sequence[Entry], norm: int) -> 
 
 
 def _scope(experiment: Experiment, runs: Sequence[Entry]) -> str:
+    networks = _list(network.arch for network in _networks(experiment, runs))
+    names = _list((run.backend.partition(" ")[0] for run in runs if run.backend), " or ")
+    backends = f" run by {names}" if any(run.special_backend for run in runs) else ""
     return (
         f"Ours: {len(runs[0].table):,} inputs of {experiment.data.kind}, "
-        f"{_list((run.sampling for run in runs), ' or ')}, {_list(n.arch for n in _networks(experiment, runs))}; "
+        f"{_list((run.sampling for run in runs), ' or ')}, {networks}{backends}; "
         f"per-input answers are settled by a memory. Paper: {published_settings(experiment.report.paper).scope}."
     )
 
@@ -94,7 +97,8 @@ def _runtime(experiment: Experiment, runs: Sequence[Entry]) -> ResultTable:
     """Seconds per input of each search, over the runs whose records say how long they took."""
     has_several = len({run.backend for run in runs}) > 1
     timed = group_by(
-        (run for run in runs if run.has_times), lambda run: joined(_search(run), run.backend if has_several else "")
+        (run for run in runs if run.has_times),
+        lambda run: joined(_search(run), run.backend if has_several else run.special_backend),
     )
     means = {search: fmean(float(run.table.seconds.mean()) for run in group) for search, group in timed.items()}
     ours = [(search, _OURS, format_nearest(seconds, 2)) for search, seconds in means.items()]
@@ -220,7 +224,7 @@ class _Sheet:
         return ResultTable(
             name=f"paper-{kind}-l{self.norm}",
             caption=f"{caption} {self.scope}",
-            header=(*header, *(f"{radius:g}" for radius in radii), *(["ACR"] if kind == "best" else [])),
+            header=(*header, *map(format_whole, radii), *(["ACR"] if kind == "best" else [])),
             rows=tuple((*row[0], *cells, *filter(None, row[2:])) for row, cells in zip(rows, numbers, strict=True)),
         )
 

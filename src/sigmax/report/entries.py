@@ -10,7 +10,8 @@ import numpy as np
 from sigmax.budget import Budget
 from sigmax.data import ImageSource
 from sigmax.named import Named, name_of
-from sigmax.report.metrics import average_certified_radius
+from sigmax.report.metrics import average_certified_radius, special_backend
+from sigmax.rounding import format_whole
 from sigmax.runs import Run
 from sigmax.search import AscentSearch
 
@@ -37,8 +38,9 @@ class Entry:
         self.n = spec.budget.n if spec else int(table.samples.max(initial=0)) or None  # the most that an input got
         # n and alpha in words, with all that gave some inputs fewer samples or other radii.
         self.samples = _describe_samples(spec.budget) if spec else f"{self.n:,}" if self.n else "not recorded"
-        self.sampling = f"n = {self.samples}" + (f", alpha = {spec.budget.alpha:g}" if spec else "")
-        self.backend = (found and found.backend) or ""  # what ran the network
+        self.sampling = f"n = {self.samples}" + (f", alpha = {format_whole(spec.budget.alpha)}" if spec else "")
+        self.backend = (found and found.backend) or ""  # what ran the network, with its version
+        self.special_backend = special_backend(self.backend)
         self.network = found.fingerprint if found else ""  # of the network, its backend and the noise
         self.data = found.data if found else ""  # digest of the data set
         self.kind = spec.data.kind if spec else ""  # of data set, such as cifar10
@@ -80,7 +82,7 @@ def entries(runs: Iterable[Run]) -> list[Entry]:
 def _describe_samples(budget: Budget) -> str:
     more = {
         f"{budget.n_wrong or 0:,} for misclassified inputs": budget.n_wrong is not None,
-        f"at most; radii are rounded down to {', '.join(f'{r:g}' for r in budget.radii)}": budget.radii,
+        f"at most; radii are rounded down to {', '.join(map(format_whole, budget.radii))}": budget.radii,
         f"at most; stops when more samples would gain less than {100 * budget.tolerance:g} %": budget.tolerance,
         "runner-up bounded": budget.runner_up,
     }

@@ -19,9 +19,9 @@ from sigmax.files import write_atomically
 from sigmax.noise import find_noise
 from sigmax.report import canvas, metrics
 from sigmax.report.canvas import COLOURS, LINES, PAGE, STYLE, literal
-from sigmax.report.entries import Entry
+from sigmax.report.entries import Entry, joined
 from sigmax.report.pairing import Pair
-from sigmax.report.sections import Section
+from sigmax.report.sections import Section, shared_backend
 from sigmax.rounding import format_down, format_duration, format_nearest
 from sigmax.runs import ABSTAIN, CertificateTable
 from sigmax.streams import Stage, random_stream
@@ -44,6 +44,8 @@ def draw_accuracy(section: Section) -> Figure:
     A row has the series of its search and those without a search. A sigma0 that only other searches have is left out.
     """
     styles = _styles(sorted({family for family, _ in section.series}))
+    backend = shared_backend(section.runs)
+    title_of_legend = literal(f"run by {backend}") if backend else None
     searches = list(dict.fromkeys(search for _, search in section.series if search)) or [""]
     rows = [_panels(section, search, styles) for search in searches]
     figure, parts, places = canvas.new_panels(len(rows[0]), parts=len(rows))
@@ -51,11 +53,11 @@ def draw_accuracy(section: Section) -> Figure:
         _draw_panels(row, axes, [run.table for run in section.runs])
         for (title, _), panel in zip(row, axes, strict=True):
             if title == _SINGLE or (panel is axes[-1] and len(styles) <= _IN_A_LEGEND):
-                panel.legend(loc="upper right")
+                panel.legend(loc="upper right", title=title_of_legend)
         if len(rows) > 1:
             part.suptitle(literal(search), fontsize=9, fontweight="bold")
     if len(styles) > _IN_A_LEGEND:
-        _legend_below(figure, {literal(family): style for family, style in styles.items()})
+        _legend_below(figure, {literal(family): style for family, style in styles.items()}, title_of_legend)
     return figure
 
 
@@ -145,6 +147,7 @@ def draw_gains(pairs: Sequence[Pair]) -> Figure:
 def draw_runtime(runs: Sequence[Entry]) -> Figure:
     """Seconds per input, mean and median, with the total of each run."""
     timed = [run for run in runs if run.has_times]
+    short = short_names(timed)
     figure = canvas.new_figure(canvas.COLUMN, 0.75 + 0.2 * len(timed))
     axes, places, times = figure.subplots(), np.arange(len(timed))[::-1], [run.table.seconds for run in timed]
     axes.plot([seconds.mean() for seconds in times], places, "o", color=COLOURS[0], ms=4, label="mean")
@@ -154,7 +157,11 @@ def draw_runtime(runs: Sequence[Entry]) -> Figure:
         axes.annotate(total, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=7)
     axes.annotate("total", (1.02, 1), xycoords="axes fraction", va="bottom", fontsize=7)
     axes.set(xlabel="time per input (s)", xlim=(0, None), ylim=(-0.6, len(timed) - 0.4))
-    axes.set_yticks(places, [literal(name) for name in short_names(timed)])
+    backend = shared_backend(timed)
+    names = [joined(name, "" if backend else run.special_backend) for name, run in zip(short, timed, strict=True)]
+    axes.set_yticks(places, [literal(name) for name in names])
+    if backend:
+        axes.set_title(literal(f"run by {backend}"), pad=14)
     axes.grid(axis="x")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, borderaxespad=0)
     return figure
@@ -268,15 +275,15 @@ def _draw_panels(panels: _Panels, places: Sequence[Axes], tables: Sequence[Certi
     next(axes for axes in places if axes.get_visible()).set_ylabel("certified accuracy")
 
 
-def _legend_below(figure: Figure, styles: Mapping[str, _Style]) -> None:
+def _legend_below(figure: Figure, styles: Mapping[str, _Style], title: str | None = None) -> None:
     lines = [Line2D([], [], label=label, **style) for label, style in styles.items()]
-    figure.legend(handles=lines, loc="outside lower center", ncols=_IN_A_LEGEND)
+    figure.legend(handles=lines, loc="outside lower center", ncols=_IN_A_LEGEND, title=title)
 
 
 def _title(run: Entry, steps: int | None = None) -> str:
     below = [] if run.sigma0 is None else [rf"$\sigma_0 = {run.sigma0:g}$"]
     below += [] if steps is None else [f"$K$ = {steps:,}"]
-    return "\n".join(filter(None, (literal(run.method), ", ".join(below))))
+    return "\n".join(filter(None, (literal(joined(run.method, run.special_backend)), ", ".join(below))))
 
 
 def _bins(sigma: NDArray[np.float64], initial: float | None) -> NDArray[np.float64]:

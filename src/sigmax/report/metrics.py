@@ -48,6 +48,12 @@ def kind_of_answers(table: CertificateTable) -> str:
     return "settled" if table.is_settled else "point"
 
 
+def special_backend(backend: str | None) -> str:
+    """The backend without its version where it is not PyTorch itself: its numbers are not shown without it."""
+    name = (backend or "").partition(" ")[0]
+    return "" if name == "torch" else name
+
+
 def common_radii(tables: Sequence[CertificateTable]) -> tuple[float, ...]:
     """The usual radii, up to the largest that any of the tables certifies."""
     largest = max((float(table.radius.max(initial=0.0)) for table in tables), default=0.0)
@@ -171,9 +177,17 @@ class Summary:
     # Far above its training sigma a network answers one class for everything: radii grow with sigma without meaning.
     at_bound: int = 0  # inputs whose sigma sits at the upper bound of the search
     acr_inside: float | None = None  # ACR of the other inputs; None: no bound is known, or there are no others
+    backend: str | None = None  # what ran the network; None: not recorded
 
 
-def summarise(name: str, table: CertificateTable, radii: Sequence[float], *, upper: float | None = None) -> Summary:
+def summarise(
+    name: str,
+    table: CertificateTable,
+    radii: Sequence[float],
+    *,
+    upper: float | None = None,
+    backend: str | None = None,
+) -> Summary:
     """What `sigmax show` prints of a table; `upper` is the upper bound of its search, where it has one."""
     is_at_bound = table.sigma >= (np.inf if upper is None else upper * (1 - _AT_BOUND))
     has_inside = upper is not None and not is_at_bound.all()
@@ -187,4 +201,5 @@ def summarise(name: str, table: CertificateTable, radii: Sequence[float], *, upp
         abstained=abstentions(table),
         at_bound=int(is_at_bound.sum()),
         acr_inside=average_certified_radius(select_rows(table, ~is_at_bound)) if has_inside else None,
+        backend=backend,
     )

@@ -20,7 +20,7 @@ from PIL import Image
 from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError
 from sigmax.report import metrics
-from sigmax.report.entries import Entry
+from sigmax.report.entries import Entry, joined
 from sigmax.report.pairing import Pair
 from sigmax.report.results import UNKNOWN, accuracy_table, format_signed, settings_of
 from sigmax.report.sections import Section, sections
@@ -131,7 +131,7 @@ def _run_data(run: Entry, baseline: Entry | None, step: int) -> dict[str, Any]:
     compared = {"gained": int((gain > 0).sum()), "lost": int((gain < 0).sum()), "mean": mean}
     return {
         "name": run.name,
-        "kind": metrics.kind_of_answers(table),
+        "kind": joined(metrics.kind_of_answers(table), run.special_backend),
         "rows": len(table),
         "is_per_input": run.is_per_input,
         "predict": table.predict[::step].tolist(),

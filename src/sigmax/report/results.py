@@ -10,7 +10,7 @@ from sigmax.report.entries import Entry, describe_named, joined
 from sigmax.report.pairing import Pair
 from sigmax.report.sections import Section
 from sigmax.report.tables import Cell, ResultTable
-from sigmax.rounding import format_nearest
+from sigmax.rounding import format_nearest, format_whole
 
 UNKNOWN = "-"  # the record does not say
 _PERCENT = f"{100 * metrics.CONFIDENCE:g} %"
@@ -27,7 +27,7 @@ def overview_table(section: Section) -> ResultTable:
         at_bound = None if run.upper is None else summary.at_bound
         inner = Cell(UNKNOWN if at_bound is None else f"{inside} ({at_bound})", inside.value, at_bound=at_bound)
         sigma, abstained = _number(run.sigma0, show="{:g}".format), _number(summary.abstained)
-        row = {"run": run.name, "method": run.method, "sigma0": sigma, "answers": summary.answers}
+        row = {"run": section.label(run), "method": run.method, "sigma0": sigma, "answers": summary.answers}
         rows.append(row | {"accuracy": accuracy, "ACR": acr, "inner ACR": inner, "abstained": abstained})
     said = f"Accuracy on clean inputs, average certified radius (ACR) and abstentions: {scope(section.runs)}. Brackets "
     said += f"hold {_PERCENT} intervals over inputs: exact binomial for accuracy, bootstrap for ACR. The inner ACR "
@@ -37,10 +37,10 @@ def overview_table(section: Section) -> ResultTable:
 
 def accuracy_table(section: Section, radii: Sequence[float]) -> ResultTable:
     """Certified accuracy of each run at each radius."""
-    names, rows = [*(f"{radius:g}" for radius in radii), "ACR"], []
+    names, rows = [*map(format_whole, radii), "ACR"], []
     for run in section.runs:
         values = [*metrics.certified_accuracy(run.table, radii).tolist(), run.acr]
-        rows.append({"run": run.name, **dict(zip(names, map(_number, values), strict=True))})
+        rows.append({"run": section.label(run), **dict(zip(names, map(_number, values), strict=True))})
     said = f"Certified accuracy at each l{section.norm} radius, and ACR: {scope(section.runs)}."
     return ResultTable.of(section.file("accuracy"), said, rows, names)
 
@@ -74,7 +74,7 @@ def _choices(runs: Sequence[Entry], radii: Sequence[float]) -> list[tuple[str, f
     accuracy, places = metrics.envelope([run.table for run in runs], radii)
     at = zip(radii, accuracy.tolist(), (runs[place] for place in places), strict=True)
     run = max(runs, key=lambda run: run.acr)
-    best = [(f"{r:g}", value, run, metrics.accuracy_interval(run.table, r)) for r, value, run in at]
+    best = [(format_whole(r), value, run, metrics.accuracy_interval(run.table, r)) for r, value, run in at]
     return [*best, ("ACR", run.acr, run, metrics.acr_interval(run.table))]
 
 
@@ -87,7 +87,7 @@ def comparison_table(section: Section, pairs: Sequence[Pair]) -> ResultTable:
         counts = {name: Cell(f"{getattr(found, name):,}", getattr(found, name)) for name in ("gained", "lost", "equal")}
         inputs = Cell(f"{found.inputs:,}", found.inputs, left_out=found.left_out)
         gain = _number(found.mean_gain, metrics.gain_interval(*tables), show=format_signed)
-        row = {"run": pair.run.name, "baseline": pair.baseline.name, "inputs": inputs, **counts, "mean gain": gain}
+        row = {**_names(section, pair), "inputs": inputs, **counts, "mean gain": gain}
         rows.append(row | {"p": _number(found.p_value, show=format_p)})
         left_out += found.left_out
     said = "Radius of each input against the same input in the baseline, wrong answers counting as 0: "
@@ -97,16 +97,20 @@ def comparison_table(section: Section, pairs: Sequence[Pair]) -> ResultTable:
     return ResultTable.of(section.file("comparison"), said, rows)
 
 
+def _names(section: Section, pair: Pair) -> dict[str, str]:
+    return {"run": section.label(pair.run), "baseline": section.label(pair.baseline)}
+
+
 def gain_table(section: Section, pairs: Sequence[Pair], radii: Sequence[float]) -> ResultTable:
     """Certified accuracy gained over the baseline at each radius, with an exact test of each."""
     rows = []
     for pair in pairs:
-        row = {"run": pair.run.name, "baseline": pair.baseline.name}
+        row: dict[str, str] = _names(section, pair)
         for radius in radii:
             at = metrics.compare_tables(pair.run.table, pair.baseline.table, radius=radius)
             text = f"{format_signed(at.mean_gain)} ({format_p(at.p_value)})" if at.mean or at.baseline_mean else UNKNOWN
             sides = {"accuracy": at.mean, "baseline_accuracy": at.baseline_mean, "gained": at.gained, "lost": at.lost}
-            row[f"{radius:g}"] = Cell(text, at.mean_gain, **sides, p_value=at.p_value)
+            row[format_whole(radius)] = Cell(text, at.mean_gain, **sides, p_value=at.p_value)
         rows.append(row)
     said = f"Certified accuracy gained over the baseline at each l{section.norm} radius. Brackets hold p of the "
     said += f"two-sided exact McNemar test, not corrected for the number of tests ({UNKNOWN}: neither certifies any "
@@ -121,7 +125,7 @@ def runtime_table(section: Section) -> ResultTable:
         seconds = run.table.seconds
         means = {name: float(of(seconds)) for name, of in (("median", np.median), ("mean", np.mean))}
         cells = {name: Cell(format_nearest(value, 2), value) for name, value in means.items()}
-        rows.append({"run": run.name, **cells, "total": Cell(f"{seconds.sum():,.0f}", float(seconds.sum()))})
+        rows.append({"run": section.label(run), **cells, "total": Cell(f"{seconds.sum():,.0f}", float(seconds.sum()))})
     said = f"Seconds per input as recorded, and in all: {scope(timed)}. Inputs that are searched in a group have the "
     said += "time of the group on the first of them: the mean tells more than the median."
     return ResultTable.of(section.file("runtime"), said, rows)
@@ -149,21 +153,23 @@ def settings_of(run: Entry) -> dict[str, str]:
         "search": spec and describe_named(spec.search),
         "n0": spec and f"{spec.budget.n0:,}",
         "n": run.n and run.samples,
-        "alpha": spec and f"{spec.budget.alpha:g}",
+        "alpha": spec and format_whole(spec.budget.alpha),
         "seed": spec and str(spec.budget.seed),
     }
     return {name: str(value or UNKNOWN) for name, value in said.items()}
 
 
 def scope(runs: Sequence[Entry]) -> str:
-    """What a caption must say of its runs: how many inputs, which n and alpha, which kind of certificate."""
+    """What a caption must say of its runs: inputs, n, alpha, kind of certificate, and a backend other than PyTorch."""
     counts = " or ".join(f"{n:,}" for n in sorted({len(run.table) for run in runs}))
     kinds = " and ".join(sorted({run.kind for run in runs} - {""}))
     ns = " or ".join(dict.fromkeys(run.samples for run in sorted(runs, key=lambda run: run.n or 0)))
-    alphas = " or ".join(f"{alpha:g}" for alpha in sorted({run.spec.budget.alpha for run in runs if run.spec}))
+    alphas = " or ".join(map(format_whole, sorted({run.spec.budget.alpha for run in runs if run.spec})))
+    names = sorted({run.backend.partition(" ")[0] for run in runs} - {""})
+    backends = f"run by {' or '.join(names)}" if any(run.special_backend for run in runs) else ""
     answers = " and ".join(sorted({metrics.kind_of_answers(run.table) for run in runs}))
     inputs = f"{counts} inputs" + (f" of {kinds}" if kinds else "")
-    return joined(inputs, f"n = {ns}", f"alpha = {alphas}" if alphas else "", f"{answers} certificates")
+    return joined(inputs, f"n = {ns}", f"alpha = {alphas}" if alphas else "", backends, f"{answers} certificates")
 
 
 def scope_of_pairs(pairs: Sequence[Pair]) -> str:

@@ -25,6 +25,10 @@ class Section(NamedTuple):
         """The name of its table or figure of this kind."""
         return f"{kind}-{self.name}" if self.name else kind
 
+    def label(self, run: Entry) -> str:
+        """The name of a run, with a backend other than PyTorch where not all have it."""
+        return joined(run.name, "" if shared_backend(self.runs) else run.special_backend)
+
     @property
     def series(self) -> dict[tuple[str, str], list[Entry]]:
         """The runs of each method, by family and search: at each radius it has the best of them, over sigma0 and K."""
@@ -64,7 +68,15 @@ def differences(runs: Sequence[Entry]) -> dict[Entry, str]:
         at = [list(runs)] if key in _OF_A_METHOD else [group for (of, _), group in places.items() if of == method]
         return any(len({facts[run].get(key, "") for run in group} - {""}) > 1 for group in at)
 
-    return {run: joined(*(said for key, said in facts[run].items() if differs(key, run.method))) for run in runs}
+    said = {run: {key: fact for key, fact in facts[run].items() if differs(key, run.method)} for run in runs}
+    backends = {} if shared_backend(runs) else {run: {"backend": run.special_backend} for run in runs}
+    return {run: joined(*(backends.get(run, {}) | said[run]).values()) for run in runs}
+
+
+def shared_backend(runs: Sequence[Entry]) -> str:
+    """The backend that all runs have, where it is not PyTorch: then it is said once."""
+    names = {run.special_backend for run in runs}
+    return names.pop() if len(names) == 1 else ""
 
 
 def _facts(run: Entry) -> dict[str, str]:

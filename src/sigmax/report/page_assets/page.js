@@ -480,7 +480,7 @@ function drawCard(run, row) {
   ];
   const mark = { correct: "✓ correct", wrong: "✗ wrong", abstained: "– abstained" }[result];
   return html("li", { "data-input": idx }, ...drawPicture(run, row), html("div", { class: "facts" },
-    html("h4", {}, `Input ${idx}`, html("small", {}, `${mark}, ${run.kind} certificate`)),
+    html("h4", {}, `Input ${idx}`, html("small", {}, `${mark}; certificate: ${run.kind}`)),
     html("dl", {}, ...facts.flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)]))));
 }
 
