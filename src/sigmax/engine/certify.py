@@ -12,6 +12,7 @@ import torch
 
 from sigmax.data import ImageSource
 from sigmax.engine.local import block_size, certify_block
+from sigmax.engine.preflight import preflight
 from sigmax.engine.prepare import Prepared, prepare
 from sigmax.errors import RecordError
 from sigmax.memory import CertificateMemory
@@ -68,6 +69,8 @@ def certify(
         if memory is not None and done:
             _check_answers(memory, source, run, alpha=spec.budget.alpha)
         left = max(0, len(work.indices) - done)
+        if left and on_note is not None:
+            preflight(work, left, on_note)
         cost = left * (spec.budget.n0 + spec.budget.n + smoothed.search.cost())
         advance = stack.enter_context(track(f"certifying {left} inputs", cost))
         _append_rows(work, run, memory, done, advance)

@@ -12,6 +12,8 @@ from sigmax.sampling import count_classes
 from sigmax.streams import Stage, random_stream
 
 _INPUTS = 32  # classified under noise once each
+_FEWEST = 8  # fewer say nothing
+_SHORT = 10.0  # seconds that need no announcement
 _LUCK = 0.01  # a network that only guesses gets away with it so often
 
 
@@ -21,7 +23,8 @@ def preflight(work: Prepared, inputs: int, on_note: Callable[[str], None]) -> No
     few = work.indices[:: max(1, len(work.indices) // _INPUTS)][:_INPUTS]
     x, _ = smoothed.checked(torch.from_numpy(source.images(few)), few)
     rows = smoothed.rows(x)
-    smoothed.classifier.check_answers(x, rows)
+    batch = x.repeat(-(-rows // len(x)), *[1] * (x.ndim - 1))[:rows]  # the one batch shape
+    smoothed.classifier.check_answers(batch, batch.new_full((rows,), smoothed.search.initial))
 
     def classify(n: int) -> torch.Tensor:
         return count_classes(
@@ -37,7 +40,7 @@ def preflight(work: Prepared, inputs: int, on_note: Callable[[str], None]) -> No
 
     hits = int((classify(1).argmax(dim=1).numpy() == source.labels[few]).sum())
     classes = smoothed.classifier.num_classes
-    if hits <= binom.ppf(1 - _LUCK, len(few), 1 / classes):
+    if len(few) >= _FEWEST and hits <= binom.ppf(1 - _LUCK, len(few), 1 / classes):
         on_note(
             f"under noise at sigma={smoothed.search.initial:g} the network is right on {hits} of {len(few)} inputs, as "
             f"good as guessing among {classes} classes; was it trained with noise?"
@@ -47,4 +50,5 @@ def preflight(work: Prepared, inputs: int, on_note: Callable[[str], None]) -> No
     pace = (time.perf_counter() - began) / rows
     budget = work.spec.budget
     seconds = inputs * (budget.n0 + budget.n + smoothed.search.cost()) * pace
-    on_note(f"{inputs} inputs take about {format_duration(seconds)}")
+    if seconds >= _SHORT:
+        on_note(f"{inputs} inputs take about {format_duration(seconds)}")
