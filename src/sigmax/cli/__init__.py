@@ -12,6 +12,7 @@ from sigmax.cli.console import log_console, say
 from sigmax.cli.inspect import demo, memory_check, show
 from sigmax.cli.report import report
 from sigmax.cli.reproduce import reproduce
+from sigmax.cli.serve import serve
 from sigmax.cli.train import train
 from sigmax.errors import SigmaxError
 
@@ -31,6 +32,7 @@ app.command()(replay)
 app.command()(show)
 app.command()(report)
 app.command()(reproduce)
+app.command()(serve)
 app.add_typer(memory_app, name="memory")
 memory_app.command("check")(memory_check)
 
