@@ -166,6 +166,11 @@ def test_an_error_is_the_answer_to_its_own_question(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="finite"):
             failed.result(60)
         assert ask(desk, 1.0)[0].result(60).label == 1
+        bad = Question(x=torch.ones(4), budget=bad.budget, on_proved=lambda _: print(1 / 0))
+        (failed,) = desk.ask([bad])
+        with pytest.raises(ZeroDivisionError):
+            failed.result(60)
+        assert ask(desk, 2.0)[0].result(60).label == 1
         assert desk.open == 0
 
 

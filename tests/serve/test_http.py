@@ -16,11 +16,11 @@ import httpx
 import numpy as np
 import pytest
 
-import service as trial
-from service import INFER, SHAPE, Served, image, make_service, png, serving, true_radius
+import trial
 from sigmax import CertificateMemory
 from sigmax.serve.protocol import HEADER
 from sigmax.serve.service import Limits
+from trial import INFER, SHAPE, Served, image, make_service, png, serving, true_radius
 
 TOKENS = """
 # role token
@@ -57,8 +57,8 @@ def test_answers_are_certificates_and_those_in_the_memory(served: Served) -> Non
     for pixels, radius, p_lower in zip(images, found["radius"], found["p_lower"], strict=True):
         assert 0 < radius < true_radius(pixels)
         assert 0.5 < p_lower < 1
-    stored = served.service.memory.recall_many(images)
-    assert [answer and (answer.label, answer.radius, answer.sigma, answer.rule) for answer in stored] == list(
+    stored = served.stored(images)
+    assert [(answer.label, answer.radius, answer.sigma, answer.rule) for answer in stored] == list(
         zip(found["label"], found["radius"], found["sigma"], found["rule"], strict=True)
     )
     again = outputs_of(served.client.post(INFER, json=body(images, n=500, alpha=0.01)))
@@ -119,7 +119,7 @@ with triton.InferenceServerClient(address) as client:
     address = f"{served.host}:{served.port}"
     done = subprocess.run([sys.executable, "-c", code, address, str(path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [answer.radius for answer in served.service.memory.recall_many(images) if answer]
+    assert json.loads(done.stdout) == [answer.radius for answer in served.stored(images)]
 
 
 @pytest.mark.parametrize(
@@ -204,8 +204,7 @@ def test_a_stream_says_what_is_proved_and_can_be_stopped(tmp_path: Path) -> None
         assert name == "answer"
         assert radii[-1] <= answer["radius"] < true_radius(image(0.8))
         assert 0 < answer["n"] < 100_000
-        (stored,) = served.service.memory.recall_many(image(0.8)[None])
-        assert stored is not None
+        (stored,) = served.stored(image(0.8)[None])
         assert (stored.label, stored.radius, stored.rule) == (answer["label"], answer["radius"], answer["rule"])
 
 
@@ -317,7 +316,7 @@ def test_a_client_that_hangs_up_is_not_sampled_for(tmp_path: Path) -> None:
 
 def test_a_signal_ends_it_after_what_it_accepted(tmp_path: Path) -> None:
     """The whole command, in a process of its own: start, ask, SIGTERM in the middle, answer, exit code 0."""
-    command = [sys.executable, "-m", "sigmax", "serve", "service:bright", "--memory", str(tmp_path / "m.db")]
+    command = [sys.executable, "-m", "sigmax", "serve", "trial:bright", "--memory", str(tmp_path / "m.db")]
     given = {"--classes": 2, "--sigma": 0.25, "--shape": "1,8,8", "--name": "bright", "--batch": 64, "--port": 0}
     options = [str(word) for pair in given.items() for word in pair]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(trial.__file__).parent), *sys.path])}
@@ -354,3 +353,37 @@ def test_a_service_that_others_can_reach_needs_tokens(run: Any, tmp_path: Path) 
     (tmp_path / "tokens").write_text("settle short\n")
     code, _, error = run(*given, "127.0.0.1", "--tokens", tmp_path / "tokens")
     assert (code, "at least 16 characters" in error) == (2, True)
+
+
+def test_a_frozen_service_answers_for_ever_the_same_and_names_its_memory(tmp_path: Path) -> None:
+    known, unknown = image(0.8, seed=1), image(0.2, seed=1)
+    live = make_service(tmp_path)
+    with serving(live) as served:
+        settled = outputs_of(served.client.post(INFER, json=body(known[None])))
+    with CertificateMemory.existing(tmp_path / "memory.db") as memory:
+        digest = memory.freeze(sigma=0.25).digest
+    with serving(make_service(tmp_path, tokens=TOKENS, is_frozen=True)) as served:
+        headers = {"authorization": "Bearer token-that-may-ask-0001"}
+        reply = served.client.post(INFER, json=body([known, unknown]), headers=headers)
+        found = outputs_of(reply)
+        assert reply.json()["parameters"] == {"memory": digest}
+        assert (found["label"], found["radius"][0], found["recalled"]) == ([1, 0], settled["radius"][0], [True, False])
+        assert 0 < found["radius"][1] < true_radius(unknown)
+        again = outputs_of(served.client.post(INFER, json=body([known, unknown]), headers=headers))
+        assert (again["label"], again["recalled"]) == ([1, 0], [True, False])  # nothing was stored
+        about = served.client.get("/about", headers=headers).json()
+        assert (about["digest"], about["entries"]) == (digest, 1)
+
+
+def test_a_stream_names_the_nearest_entries(tmp_path: Path) -> None:
+    with serving(make_service(tmp_path)) as served:
+        levels = (0.1, 0.85, 0.7, 0.8)
+        for level in levels[:3]:
+            assert served.client.post("/ask", content=png(image(level))).status_code == 200
+        stream = {"accept": "text/event-stream"}
+        lines = served.client.post("/ask", content=png(image(levels[3])), headers=stream).text.splitlines()
+        answer = json.loads([line for line in lines if line.startswith("data: ")][-1].removeprefix("data: "))
+        assert [entry["id"] for entry in answer["nearest"]] == [4, 2, 3, 1]
+        for entry, level in zip(answer["nearest"], (0.8, 0.85, 0.7, 0.1), strict=True):
+            distance = float(np.linalg.norm(image(level) - image(0.8)))
+            assert distance - 0.002 < float(entry["distance"]) <= distance

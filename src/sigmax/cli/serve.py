@@ -1,7 +1,7 @@
 """`sigmax serve`."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,20 +64,25 @@ def serve(
 def make_service(model: ModelOptions, search: SearchOptions, options: ServeOptions, tokens: "Tokens") -> "Service":
     """The service that the options ask for."""
     from sigmax.engine.prepare import smooth
-    from sigmax.memory import CertificateMemory
+    from sigmax.memory import CertificateMemory, FrozenMemory
     from sigmax.serve.answer import Answerer
     from sigmax.serve.desk import Desk
     from sigmax.serve.service import Limits, Service
 
     sampling = SamplingOptions(n0=options.n0, alpha=options.alpha)
-    spec, loaded = make_spec(model, search, sampling, RequestOptions(n=options.n))
+    if options.frozen and search.sigma is None:
+        with FrozenMemory.existing(options.memory) as frozen:
+            search = replace(search, sigma=frozen.sigma)
+    request = RequestOptions(n=options.n, memory=options.memory, frozen=options.frozen)
+    spec, loaded = make_spec(model, search, sampling, request)
     shape = _parse_shape(options.shape) or loaded.input_shape
     if shape is None:
         raise InvalidInputError("expected --shape for a model that does not say its input shape, such as 3,32,32")
     if options.n > options.max_n:
         raise InvalidInputError(f"expected --n <= --max-n, got n={options.n}, max_n={options.max_n}")
     smoothed, _, _ = smooth(spec, spec.model.classifier(loaded), shape, levels=255)
-    memory = CertificateMemory.open(options.memory, norm=smoothed.noise.norm, fingerprint=smoothed.fingerprint)
+    kind = FrozenMemory if options.frozen else CertificateMemory
+    memory = kind.open(options.memory, norm=smoothed.noise.norm, fingerprint=smoothed.fingerprint)
     return Service(
         name=options.name or spec.model.short_name,
         shape=shape,

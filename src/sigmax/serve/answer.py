@@ -12,8 +12,9 @@ from torch import Tensor
 
 from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate, Rule, SettledCertificate
+from sigmax.errors import InvalidInputError
 from sigmax.jobs import UnderWay
-from sigmax.memory import CertificateMemory
+from sigmax.memory import FrozenMemory, Memory
 from sigmax.sampling import Progress
 from sigmax.smoothed import SmoothedClassifier
 from sigmax.streams import SEED_BITS
@@ -36,10 +37,11 @@ class Answer:
     expert: int | None = None
     rule: Rule | None = None
     is_recalled: bool = False  # from the memory, without any sampling
+    digest: str | None = None  # of the frozen memory whose fixed classifier answered; None: no such
 
     @classmethod
-    def of(cls, settled: SettledCertificate, *, is_recalled: bool) -> Self:
-        """What a memory has settled."""
+    def of(cls, settled: SettledCertificate, memory: Memory, *, is_recalled: bool) -> Self:
+        """What this memory has settled."""
         proof = settled.proof
         return cls(
             label=settled.label,
@@ -52,6 +54,7 @@ class Answer:
             expert=proof.expert,
             rule=settled.rule,
             is_recalled=is_recalled,
+            digest=memory.digest,
         )
 
 
@@ -83,10 +86,19 @@ class Answerer:
     Args:
         smoothed: The classifier.
         budget: How an input is sampled.
-        memory: Where answers are settled; None: the class is predicted, and nothing is certified.
+        memory: Where answers are settled; a frozen one answers by its fixed classifier, at one sigma, and stores
+            nothing. None: the class is predicted, and nothing is certified.
     """
 
-    def __init__(self, smoothed: SmoothedClassifier, budget: Budget, memory: CertificateMemory | None = None) -> None:
+    def __init__(self, smoothed: SmoothedClassifier, budget: Budget, memory: Memory | None = None) -> None:
+        if isinstance(memory, FrozenMemory):
+            is_one = not smoothed.search.is_per_input and abs(smoothed.search.initial / memory.sigma - 1) < 1e-6
+            if not is_one:
+                raise InvalidInputError(
+                    f"expected the one sigma={memory.sigma:g} of this frozen memory outside its balls, got "
+                    f"{'per-input sigma' if smoothed.search.is_per_input else f'sigma={smoothed.search.initial:g}'}; "
+                    f"use --sigma {memory.sigma:g} without --per-input"
+                )
         self.smoothed = smoothed
         self.budget = budget
         self.memory = memory
@@ -139,7 +151,7 @@ class Answerer:
         """What the memory can answer without sampling, for each input of a batch (batch, …)."""
         assert self.memory is not None, "there is a memory"
         found = self.memory.lookup_many(x, alpha=alpha)
-        return [None if settled is None else Answer.of(settled, is_recalled=True) for settled in found]
+        return [None if settled is None else Answer.of(settled, self.memory, is_recalled=True) for settled in found]
 
     def begin(self, questions: Sequence[Question]) -> list[UnderWay]:
         """Choose class and noise of inputs with one budget. The noise is secret, and fresh for these questions.
@@ -153,7 +165,8 @@ class Answerer:
     def settle(self, x: Tensor, points: Sequence[PointCertificate]) -> list[Answer]:
         """The answers to give, from what sampling has proved of inputs (batch, …)."""
         assert self.memory is not None, "there is a memory"
-        return [Answer.of(settled, is_recalled=False) for settled in self.memory.settle_many(x, points)]
+        found = self.memory.settle_many(x, points)
+        return [Answer.of(settled, self.memory, is_recalled=False) for settled in found]
 
     def unproved(self, question: Question) -> PointCertificate:
         """What is proved of an input that was never sampled: nothing."""

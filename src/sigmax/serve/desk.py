@@ -169,10 +169,11 @@ class Desk:
         try:
             for case, one in zip(begun, self.answerer.begin([case.question for case in begun]), strict=True):
                 case.one = one
-                case.question.show(one)
         except Exception as error:
             self._leave(begun)
             self._fail(begun, error)
+            return
+        self._show(begun)
 
     def _sample(self, turn: int) -> None:
         """One round: about one batch, in turn for those that have least and for those that came first."""
@@ -197,9 +198,17 @@ class Desk:
             return
         pace = (self.sampled - before) / max(1e-6, time.monotonic() - began)
         self._pace = pace if not self._pace else (1 - _WEIGHT) * self._pace + _WEIGHT * pace
-        for case in chosen:
-            if case.one is not None:
-                case.question.show(case.one)
+        self._show(chosen)
+
+    def _show(self, cases: list[_Case]) -> None:
+        """Tell all who watch what has been proved; an error of a watcher ends its own question."""
+        for case in cases:
+            try:
+                if case.one is not None:
+                    case.question.show(case.one)
+            except Exception as error:
+                self._leave([case])
+                self._fail([case], error)
 
     def _count(self, passes: int) -> None:
         self.sampled += passes

@@ -152,7 +152,8 @@ class _Routes:
         )
         questions = service.questions(asked.images, n=asked.n, alpha=asked.alpha, deadline=asked.deadline)
         answers = await self._answers(request, questions)
-        parameters = {} if service.digest is None else {"memory": service.digest}
+        digest = service.memory.digest
+        parameters = {} if digest is None else {"memory": digest}
         content, length = encode_reply(name, asked, answers, parameters)
         if length is None:
             return Response(content, media_type="application/json")
@@ -175,7 +176,7 @@ class _Routes:
         (question,) = service.questions(image[None], n=n, alpha=alpha, deadline=deadline, on_proved=news)
         if news is None:
             (answer,) = await self._answers(request, [question])
-            return JSONResponse(answer_fields(answer, service.class_names, service.digest))
+            return JSONResponse(answer_fields(answer, service.class_names))
         began = time.monotonic()
         (reply,) = service.desk.ask([question])
         stream = self._stream(question, asyncio.wrap_future(reply), news, began)
@@ -209,7 +210,8 @@ class _Routes:
                 yield _event("error", {"error": _reply_to(error)[1]})
                 return
             self.meters.count_answer(answer, time.monotonic() - began)
-            yield _event("answer", answer_fields(answer, self.service.class_names, self.service.digest))
+            nearest = await asyncio.to_thread(self.service.nearest, question.x)
+            yield _event("answer", answer_fields(answer, self.service.class_names) | {"nearest": nearest})
         finally:
             self.streams.pop(name, None)
             reply.cancel()

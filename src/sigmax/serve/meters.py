@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from sigmax.memory import CertificateMemory
+from sigmax.memory import Memory
 from sigmax.serve.answer import Answer
 from sigmax.serve.desk import Desk
 
@@ -23,7 +23,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 class Meters:
     """The metrics of one service."""
 
-    def __init__(self, desk: Desk, memory: CertificateMemory) -> None:
+    def __init__(self, desk: Desk, memory: Memory) -> None:
         self.registry = CollectorRegistry()
         self._requests = Counter(
             "sigmax_requests", "Requests, by route and status.", ["route", "status"], registry=self.registry
@@ -49,7 +49,7 @@ class Meters:
 class _DeskMeter(Collector):
     """What is read at the moment somebody looks."""
 
-    def __init__(self, desk: Desk, memory: CertificateMemory) -> None:
+    def __init__(self, desk: Desk, memory: Memory) -> None:
         self._desk = desk
         self._memory = memory
 

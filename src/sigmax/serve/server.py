@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import socket
+import sys
 from typing import Any, final
 
 import uvicorn
@@ -83,6 +84,7 @@ def make_server(app: Any) -> uvicorn.Server:
 
 def serve(app: Any, *, host: str, port: int) -> None:
     """Serve until a signal comes; then take nothing new, and finish what was accepted."""
+    sys.setswitchinterval(0.001)  # a lookup must not wait long for the thread that samples
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as bound:
         name, number, *_ = bound.getsockname()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
 from sigmax.lattice import to_pixels
-from sigmax.memory import CertificateMemory
+from sigmax.memory import Memory
 from sigmax.rounding import format_down
 from sigmax.serve.answer import Answer, Question, Watcher
 from sigmax.serve.desk import Desk
@@ -50,19 +50,14 @@ class Service:
     shape: tuple[int, ...]
     class_names: tuple[str, ...] = ()
     desk: Desk
-    memory: CertificateMemory
+    memory: Memory
     tokens: Tokens
     limits: Limits
 
     @property
     def role(self) -> Role:
         """What a token must allow to ask: a live memory stores every answer."""
-        return Role.SETTLE if self.digest is None else Role.ASK
-
-    @property
-    def digest(self) -> str | None:
-        """The digest of a frozen memory."""
-        return None
+        return Role.SETTLE if self.memory.digest is None else Role.ASK
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -82,8 +77,21 @@ class Service:
             "most_n": self.limits.n,
             "alpha": budget.alpha,
             "entries": len(self.memory),
-            "digest": self.digest,
+            "digest": self.memory.digest,
         }
+
+    def nearest(self, x: torch.Tensor) -> list[dict[str, Any]]:
+        """The nearest entries of the memory, for the page; distances and radii are text, rounded down."""
+        return [
+            {
+                "id": entry.id,
+                "label": entry.label,
+                "distance": format_down(entry.distance),
+                "radius": format_down(entry.radius),
+                "rule": entry.rule,
+            }
+            for entry in self.memory.nearest(x)
+        ]
 
     def questions(
         self,
@@ -121,7 +129,7 @@ def proved_fields(point: PointCertificate) -> dict[str, Any]:
     }
 
 
-def answer_fields(answer: Answer, names: Sequence[str], digest: str | None) -> dict[str, Any]:
+def answer_fields(answer: Answer, names: Sequence[str]) -> dict[str, Any]:
     """An answer as JSON."""
     is_named = answer.label is not None and answer.label < len(names)
     return {
@@ -137,5 +145,5 @@ def answer_fields(answer: Answer, names: Sequence[str], digest: str | None) -> d
         "expert": answer.expert,
         "rule": answer.rule,
         "recalled": answer.is_recalled,
-        "memory": digest,
+        "memory": answer.digest,
     }

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from sigmax import CertificateMemory, SmoothedClassifier
 from sigmax.budget import Budget
+from sigmax.certificate import SettledCertificate
+from sigmax.memory import FrozenMemory
 from sigmax.serve.answer import Answerer
 from sigmax.serve.desk import Desk
 from sigmax.serve.http import create_app
@@ -43,18 +45,25 @@ class Bright(nn.Module):
 
 
 def bright() -> nn.Module:
-    """For the command line: `sigmax serve service:bright`."""
+    """For the command line: `sigmax serve trial:bright`."""
     return Bright().eval()
 
 
 def make_service(
-    folder: Path, *, seconds: float = 0.0, tokens: str | None = None, most: int = 64, limits: Limits | None = None
+    folder: Path,
+    *,
+    seconds: float = 0.0,
+    tokens: str | None = None,
+    most: int = 64,
+    limits: Limits | None = None,
+    is_frozen: bool = False,
 ) -> Service:
-    """A service whose batches take so long, with a live memory in this folder."""
+    """A service whose batches take so long, with a memory in this folder."""
     smoothed = SmoothedClassifier(
         Bright(seconds).eval(), num_classes=2, sigma=0.25, levels=255, batch_size=64, identity="bright"
     )
-    memory = CertificateMemory.open(folder / "memory.db", norm=2, fingerprint=smoothed.fingerprint)
+    kind = FrozenMemory if is_frozen else CertificateMemory
+    memory = kind.open(folder / "memory.db", norm=2, fingerprint=smoothed.fingerprint)
     return Service(
         name="bright",
         shape=SHAPE,
@@ -78,6 +87,11 @@ class Served:
     @property
     def address(self) -> str:
         return f"http://{self.host}:{self.port}"
+
+    def stored(self, images: NDArray[np.float32]) -> list[SettledCertificate]:
+        """What the live memory holds of these images (batch, …)."""
+        assert isinstance(self.service.memory, CertificateMemory)
+        return [answer for answer in self.service.memory.recall_many(images) if answer is not None]
 
 
 @contextmanager
