@@ -8,7 +8,6 @@ from torch import Tensor
 
 from sigmax.budget import Budget
 from sigmax.certificate import Rule
-from sigmax.errors import InvalidInputError
 from sigmax.memory import FrozenMemory, Memory
 from sigmax.sampling import Progress
 from sigmax.smoothed import SmoothedClassifier
@@ -40,11 +39,8 @@ class Answerer:
     """
 
     def __init__(self, smoothed: SmoothedClassifier, budget: Budget, memory: Memory | None = None) -> None:
-        if isinstance(memory, FrozenMemory) and smoothed.search.is_per_input:
-            raise InvalidInputError(
-                "expected one sigma outside the balls of a frozen memory, got per-input sigma; "
-                f"use sigma={memory.sigma}"
-            )
+        if isinstance(memory, FrozenMemory):
+            memory.check_search(smoothed.search)
         self.smoothed = smoothed
         self.budget = budget
         self.memory = memory
