@@ -13,6 +13,7 @@ from typing import final
 from sigmax.bounds import anytime_lower, clopper_pearson_lower, clopper_pearson_upper, evidence_above
 from sigmax.certificate import PointCertificate
 from sigmax.noise import SmoothingDistribution
+from sigmax.rounding import round_down
 
 # Share of alpha for the bound on the runner-up. At 5 % the radius loses at most 0.002 sigma with 100,000 samples, and
 # 0.004 sigma with 100.
@@ -52,6 +53,16 @@ class Claim:
     expert: int = 0  # which of several networks
     is_exact: bool = False  # whether the noise is exact
     defect: float = 0.0  # no probability under the noise drawn is further than this from the true one
+    slack: float = 0.0  # distances between inputs may look shorter by this share than on their grid
+
+    def radius(self, p_lower: float, p_upper: float | None = None) -> float:
+        """The radius that these bounds prove, in the distances that one sees."""
+        radius = self.noise.radius(p_lower, sigma=self.sigma, p_upper=p_upper)
+        return round_down(radius * (1 - self.slack)) if self.slack else radius
+
+    def probability(self, radius: float) -> float:
+        """The probability above which this radius is proved."""
+        return self.noise.probability(radius * (1 + 2 * self.slack), sigma=self.sigma)  # > radius / (1 - slack)
 
 
 class Estimate(ABC):
@@ -139,7 +150,7 @@ class AtRadii(Estimate):
         self.n = n
         self._largest: float | None = None  # radius proved
         self._seen = Counts(n=0, hits=0, rival=0)
-        self.needed = {r: claim.noise.probability(r, sigma=claim.sigma) for r in sorted({0.0, *radii})}
+        self.needed = {r: claim.probability(r) for r in sorted({0.0, *radii})}
         # The samples speak of the noise drawn.
         self.open = {radius: q for radius, p in self.needed.items() if (q := p + claim.defect) < 1.0}
 
@@ -250,7 +261,7 @@ def certificate(claim: Claim, counts: Counts, *, alpha: float, runner_up: bool) 
 def _bounded(claim: Claim, counts: Counts, *, p_lower: float, p_upper: float | None) -> PointCertificate:
     """The certificate that follows from a lower bound on the class, and maybe an upper bound on any other."""
     is_certain = p_lower > (0.5 if p_upper is None else p_upper)
-    radius = max(0.0, claim.noise.radius(p_lower, sigma=claim.sigma, p_upper=p_upper)) if is_certain else None
+    radius = max(0.0, claim.radius(p_lower, p_upper)) if is_certain else None
     return _point(claim, counts, radius=radius, p_lower=p_lower)
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from replicas import NGINX_CONF, behind_nginx, nginx_is_installed, replicas, wait_until_ready
-from servers import postgres_server
+from servers import missing, postgres_server
 from sigmax import CertificateMemory
 from sigmax.cli import app
 from trial import image, png
@@ -54,9 +54,10 @@ def test_the_compose_file_starts_what_the_configuration_names() -> None:
         assert set(service["secrets"]) <= set(compose["secrets"])
 
 
-@pytest.mark.skipif(not nginx_is_installed(), reason="nginx is not installed (Debian: nginx-light)")
 def test_two_replicas_behind_nginx_are_one_service(memory_url: str, tmp_path: Path) -> None:
     """Both give the same answers, a death goes unnoticed, and nothing is answered twice differently."""
+    if not nginx_is_installed():
+        missing("nginx (Debian: nginx-light)")
     options = ["trial:bright", "--memory", memory_url, "--classes", "2", "--sigma", "0.25", "--shape", "1,8,8"]
     with (
         replicas([*options, "--name", "bright", "--batch", "64", "--n", "200"], tmp_path) as found,

@@ -42,6 +42,7 @@ def replay(run: Path, *, track: Tracker, most: int | None = None, data: str | No
         data=replace(spec.data, max=len(recorded), name=data or spec.data.name),
         model=replace(spec.model, device=spec.model.device or (spec.found.device if spec.found.backend else None)),
         memory=spec.memory if spec.frozen else None,
+        family_alpha=None,  # each input gets the share that is recorded, also where fewer are repeated
     )
     with TemporaryDirectory() as folder:
         certify(again, Path(folder), track=track)
