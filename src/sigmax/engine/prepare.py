@@ -9,6 +9,7 @@ from torch import Tensor
 from sigmax.data import ImageSource
 from sigmax.engine.probe import fastest_batch
 from sigmax.errors import DataError, ModelError
+from sigmax.memory import FrozenMemory
 from sigmax.models import LoadedModel, ModelCard
 from sigmax.models.classifier import BaseClassifier
 from sigmax.models.reference import ModelReference
@@ -58,6 +59,7 @@ def prepare(
         data=source.digest(),
         device=smoothed.classifier.device.type,
         levels=smoothed.levels,
+        frozen=FrozenMemory.digest_at(spec.memory) if spec.memory and spec.frozen else None,
         backend=smoothed.classifier.backend,
         trained=card.method if card else None,
         trained_noise=card.noise if card else None,

@@ -23,7 +23,7 @@ class Entry:
     """What a run says. None and "" stand for what its record does not say; a log of others says little."""
 
     def __init__(self, name: str, run: Run) -> None:
-        self.name, self.table, self.spec = name, run.table, run.spec
+        self.name, self.table, self.spec, self.orders = name, run.table, run.spec, run.orders
         spec, table, found = run.spec, run.table, run.spec.found if run.spec else None
         sigmas = np.unique(table.sigma[np.isfinite(table.sigma)])
         one_sigma = float(sigmas[0]) if len(sigmas) == 1 and np.isfinite(table.sigma).all() else None

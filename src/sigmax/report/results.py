@@ -118,6 +118,23 @@ def gain_table(section: Section, pairs: Sequence[Pair], radii: Sequence[float]) 
     return ResultTable.of(section.file("gain"), said, rows)
 
 
+def orders_table(section: Section) -> ResultTable:
+    """How much settled answers depend on the order of the inputs, of the runs that were settled in other orders."""
+    rows = []
+    for run in section.runs:
+        if run.orders is not None:
+            found = run.orders
+            counts = {"orders": found.orders, "answers": found.answers, "labels": found.labels, "radii": found.radii}
+            cells = {name: Cell(f"{count:,}", count) for name, count in counts.items()}
+            change = Cell(format_nearest(found.largest), found.largest)
+            rows.append({"run": section.label(run), **cells, "largest change": change})
+    said = (
+        "Inputs whose settled answer, label or radius ever differs when the points are settled in random orders, and "
+    )
+    said += f"the largest change of a radius: {scope([run for run in section.runs if run.orders is not None])}."
+    return ResultTable.of(section.file("orders"), said, rows)
+
+
 def runtime_table(section: Section) -> ResultTable:
     """Seconds per input and in all, of the runs whose records say so."""
     timed, rows = [run for run in section.runs if run.has_times], []
