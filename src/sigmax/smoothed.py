@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import final
+from typing import Self, final
 
 import torch
 from torch import Tensor
@@ -16,10 +16,12 @@ from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
 from sigmax.estimation import Claim, plan_draws
 from sigmax.jobs import Decision, Job, UnderWay
+from sigmax.models.backends import Backend
 from sigmax.models.classifier import BaseClassifier, Outputs
 from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution
 from sigmax.plain import to_plain
+from sigmax.pretrained import pretrained
 from sigmax.sampling import Progress, count_classes, default_batch_size
 from sigmax.search import Choice, FixedSigma, SearchTask, SigmaSearch
 from sigmax.streams import Stage, Stream, random_stream
@@ -71,6 +73,34 @@ class SmoothedClassifier:
         self.search = sigma if isinstance(sigma, SigmaSearch) else FixedSigma(_number(sigma))
         self.levels = levels
         self.batch_size = batch_size
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str,
+        *,
+        sigma: SigmaSearch | float | str | None = None,
+        levels: int | None = 255,
+        batch_size: int | None = None,
+        backend: Backend = "eager",
+        device: str | None = None,
+    ) -> Self:
+        """A network with a card, ready to certify: normalisation, classes, noise and sigma are those of the card.
+
+        Args:
+            name: `zoo:NAME` (`sigmax models` lists them), a checkpoint or a run folder of a training.
+            sigma: A number, a search, or the name of a search such as "halving", whose limits are then the range of
+                sigma that the network was trained for. By default one sigma for all inputs, that of the training.
+            levels: As above; by default those of 8-bit images.
+            batch_size: As above.
+            backend: What runs the network; see `sigmax.models.backends.BACKENDS`.
+            device: Where it runs; by default an accelerator if there is one.
+
+        Examples:
+            >>> g = SmoothedClassifier.from_pretrained("zoo:cifar10-cohen-0.25", sigma="halving")
+        """
+        made = pretrained(name, sigma=sigma, batch_size=batch_size, backend=backend, device=device)
+        return cls(**made, levels=levels, batch_size=batch_size)
 
     @property
     def fingerprint(self) -> str:
@@ -244,7 +274,7 @@ class SmoothedClassifier:
     def _under_way(self, job: Job, decision: Decision, i: int) -> UnderWay:
         choice, label = decision.choice, int(decision.label[i])
         sigma = float(choice.sigma[i])
-        tau = (sigma if choice.tau is None else float(choice.tau[i])) if self.classifier.takes_level else None
+        tau = None if choice.tau is None else float(choice.tau[i])
         expert = 0 if choice.expert is None else int(choice.expert[i])
         claim = Claim(
             label=label,
@@ -304,7 +334,10 @@ class SmoothedClassifier:
                 )
         if choice.expert is not None and choice.expert.any():
             raise InvalidInputError(f"expected expert 0, the only network there is, got {choice.expert.tolist()}")
-        return replace(choice, sigma=sigma, tau=None if choice.tau is None else choice.tau.to(job.x))
+        tau = None
+        if self.classifier.takes_level:
+            tau = self.classifier.level(sigma if choice.tau is None else choice.tau.to(job.x))
+        return replace(choice, sigma=sigma, tau=tau)
 
     def _counts(self, job: Job, choice: Choice, stage: Stage, n: int) -> Tensor:
         return count_classes(

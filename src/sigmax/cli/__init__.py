@@ -10,6 +10,7 @@ from sigmax import __version__
 from sigmax.cli.certify import certify, predict, replay
 from sigmax.cli.console import log_console, say
 from sigmax.cli.inspect import demo, memory_check, show
+from sigmax.cli.models import models
 from sigmax.cli.report import report
 from sigmax.cli.reproduce import reproduce
 from sigmax.cli.train import train
@@ -31,6 +32,7 @@ app.command()(replay)
 app.command()(show)
 app.command()(report)
 app.command()(reproduce)
+app.command()(models)
 app.add_typer(memory_app, name="memory")
 memory_app.command("check")(memory_check)
 
