@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 from sigmax.errors import InvalidInputError
-from sigmax.models.backends import Backend
 from sigmax.models.reference import ModelReference
 from sigmax.noise import Gaussian, find_noise
 from sigmax.sampling import default_batch_size
@@ -12,19 +11,16 @@ from sigmax.search import FixedSigma, SigmaSearch, search_for
 
 
 def pretrained(
-    name: str,
-    *,
-    sigma: SigmaSearch | float | str | None,
-    batch_size: int | None,
-    backend: Backend,
-    device: str | None,
+    model: str | ModelReference, sigma: SigmaSearch | float | str | None, batch_size: int | None
 ) -> dict[str, Any]:
     """Load a network with a card; see `SmoothedClassifier.from_pretrained`."""
-    reference = ModelReference(name=name, backend=backend, device=device)
+    reference = ModelReference(name=model) if isinstance(model, str) else model
     loaded = reference.load()
     card = loaded.card
     if card is None or card.input_shape is None:
-        raise InvalidInputError(f"expected a network with a card, got {name}; use SmoothedClassifier(model, …)")
+        raise InvalidInputError(
+            f"expected a network with a card, got {reference.name}; use SmoothedClassifier(model, …)"
+        )
     if sigma is None or isinstance(sigma, str):
         sigma = search_for(card.sigma, card.sigma_range, sigma or FixedSigma.name)
     plain = reference.classifier(loaded)
