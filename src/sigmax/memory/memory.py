@@ -113,9 +113,7 @@ class Memory(ABC):
         Every pair is decided exactly: sketches rule out only pairs that are certainly far apart. A damaged memory is
         refused, and so is a sketch that does not belong to its input, or a frozen memory with another digest.
         """
-        with self._lock:
-            self._view.refresh()
-            self._view.ledger.check()
+        self._steadily(self._check)
         for i in range(len(self)):
             for j in self._steadily(lambda: self._view.rivals(i)):  # noqa: B023 - called at once
                 yield i + 1, j + 1
@@ -148,16 +146,22 @@ class Memory(ABC):
 
         What was lost may have been committed. Asked again, the same input gets the answer that was stored, if one was.
         """
-        deadline = time.monotonic() + _PATIENCE
+        deadline, is_lost = time.monotonic() + _PATIENCE, False
         with self._lock:
             while True:
                 try:
+                    if is_lost:
+                        self._view.ledger.roll_back()  # connects again
                     return work()
                 except ConnectionLostError:
-                    self._view.is_current = False
+                    is_lost, self._view.is_current = True, False
                     if time.monotonic() > deadline:
                         raise
                 time.sleep(random.uniform(0.05, 0.25))  # random, so that clients do not come back all at once
+
+    def _check(self) -> None:
+        self._view.refresh()
+        self._view.ledger.check()
 
     def _page(self, *, after: int) -> list[Entry]:
         self._view.ledger.roll_back()
