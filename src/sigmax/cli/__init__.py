@@ -21,6 +21,7 @@ from sigmax.cli.memory import (
 from sigmax.cli.models import models
 from sigmax.cli.report import report
 from sigmax.cli.reproduce import reproduce
+from sigmax.cli.serve import serve
 from sigmax.cli.train import train
 from sigmax.errors import SigmaxError
 
@@ -41,6 +42,7 @@ app.command()(show)
 app.command()(report)
 app.command()(reproduce)
 app.command()(models)
+app.command()(serve)
 app.add_typer(memory_app, name="memory")
 memory_app.command("show")(memory_show)
 memory_app.command("check")(memory_check)

@@ -12,6 +12,7 @@ from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.errors import InvalidInputError
 from sigmax.memory.explain import Explanation, explain
 from sigmax.memory.ledger import ConnectionLostError, Entry, Freeze, Pixels
+from sigmax.memory.nearest import Nearby, nearest
 from sigmax.memory.view import Input, View, as_array
 
 _BLOCK = 256  # inputs settled in one transaction: enough to share the wait for the disk
@@ -106,6 +107,10 @@ class Memory(ABC):
     def explain(self, x: Input) -> Explanation:
         """The answer for x that follows from the entries, and which of them decided; nothing is stored."""
         return self._steadily(lambda: explain(self._view, x))
+
+    def nearest(self, x: Input, count: int = 5) -> list[Nearby]:
+        """The entries nearest to x, nearest first; nothing is stored."""
+        return self._steadily(lambda: nearest(self._view, x, count))
 
     def contradictions(self, on_progress: Callable[[int], None] | None = None) -> Iterator[tuple[int, int]]:
         """All pairs of entries (by id) with different labels that share a point; there must be none.
