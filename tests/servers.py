@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import final
+from typing import NoReturn, final
 
 import pytest
 
@@ -17,7 +17,7 @@ import pytest
 NEEDED = "SIGMAX_NEEDS_SERVERS"
 
 
-def missing(what: str) -> None:
+def missing(what: str) -> NoReturn:
     """Skip the test, or fail where every server has to be there."""
     if os.environ.get(NEEDED):
         pytest.fail(f"{what} is not installed, and {NEEDED} is set")

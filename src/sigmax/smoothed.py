@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import final
+from typing import Self, final
 
 import torch
 from torch import Tensor
@@ -18,9 +18,11 @@ from sigmax.estimation import Claim, plan_draws
 from sigmax.jobs import Decision, Job, UnderWay
 from sigmax.lattice import grid_slack
 from sigmax.models.classifier import BaseClassifier, Outputs
+from sigmax.models.reference import ModelReference
 from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution
 from sigmax.plain import to_plain
+from sigmax.pretrained import pretrained
 from sigmax.sampling import Progress, count_classes, default_batch_size, noisy_batch
 from sigmax.search import Choice, FixedSigma, SearchTask, SigmaSearch
 from sigmax.streams import Stage, Stream, random_stream
@@ -73,6 +75,21 @@ class SmoothedClassifier:
         self.levels = levels
         self.batch_size = batch_size
         self._asked: set[tuple[object, ...]] = set()  # kinds of batches for which the model was asked twice
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str | ModelReference,
+        *,
+        sigma: SigmaSearch | float | str | None = None,
+        levels: int | None = 255,
+        batch_size: int | None = None,
+    ) -> Self:
+        """A network with a card, ready to certify: `zoo:NAME` (`sigmax models` lists them), a checkpoint or a folder.
+
+        Noise, sigma and the limits of a search that `sigma` names, such as "halving", are those of the training.
+        """
+        return cls(**pretrained(model, sigma, batch_size), levels=levels, batch_size=batch_size)
 
     @property
     def fingerprint(self) -> str:
@@ -259,12 +276,11 @@ class SmoothedClassifier:
     def _under_way(self, job: Job, decision: Decision, i: int) -> UnderWay:
         choice, label = decision.choice, int(decision.label[i])
         sigma = float(choice.sigma[i])
-        tau = (sigma if choice.tau is None else float(choice.tau[i])) if self.classifier.takes_level else None
         expert = 0 if choice.expert is None else int(choice.expert[i])
         claim = Claim(
             label=label,
             sigma=sigma,
-            tau=tau,
+            tau=None if choice.tau is None else float(choice.tau[i]),
             expert=expert,
             noise=self.noise,
             alpha=job.budget.alpha,
@@ -321,7 +337,8 @@ class SmoothedClassifier:
                 )
         if choice.expert is not None and choice.expert.any():
             raise InvalidInputError(f"expected expert 0, the only network there is, got {choice.expert.tolist()}")
-        return replace(choice, sigma=sigma, tau=None if choice.tau is None else choice.tau.to(job.x))
+        tau = self.classifier.level(sigma if choice.tau is None else choice.tau.to(job.x))
+        return replace(choice, sigma=sigma, tau=tau if self.classifier.takes_level else None)
 
     def _counts(self, job: Job, choice: Choice, stage: Stage, n: int) -> Tensor:
         return count_classes(
@@ -354,8 +371,7 @@ class SmoothedClassifier:
         kind = (x.device, x.dtype, rows, *x.shape[1:])
         if not rows or kind in self._asked:
             return
-        few = x[:rows]
-        sigma = few.new_full((len(few),), self.search.initial)
+        few, sigma = x[:rows], x.new_full((len(x[:rows]),), self.search.initial)
         batch = noisy_batch(few, sigma, noise=self.noise, levels=self.levels, streams=streams[:rows], rows=rows)
         self.classifier.check_answers(batch, batch.new_full((rows,), self.search.initial))
         self._asked.add(kind)

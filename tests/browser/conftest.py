@@ -7,13 +7,15 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+from servers import missing
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     driver = shutil.which("chromedriver")
     if chromium is None or driver is None:
-        pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
+        missing("chromium with chromedriver")
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     # Tests may run as root, in a container with a small /dev/shm; scrolling smoothly they would wait for it.

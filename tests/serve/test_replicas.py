@@ -57,7 +57,7 @@ def test_the_compose_file_starts_what_the_configuration_names() -> None:
 def test_two_replicas_behind_nginx_are_one_service(memory_url: str, tmp_path: Path) -> None:
     """Both give the same answers, a death goes unnoticed, and nothing is answered twice differently."""
     if not nginx_is_installed():
-        missing("nginx (Debian: nginx-light)")
+        missing("nginx")
     options = ["trial:bright", "--memory", memory_url, "--classes", "2", "--sigma", "0.25", "--shape", "1,8,8"]
     with (
         replicas([*options, "--name", "bright", "--batch", "64", "--n", "200"], tmp_path) as found,
