@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 import torch
@@ -55,6 +55,17 @@ class Service:
     memory: Memory
     tokens: Tokens
     limits: Limits
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Answer what was taken, then release the memory. Closing twice is allowed."""
+        self.desk.close()
+        self.memory.close()
 
     @property
     def role(self) -> Role:
