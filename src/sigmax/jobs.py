@@ -51,6 +51,7 @@ class UnderWay:
 
     place: int  # in its job
     label: int
+    expert: int
     estimate: Estimate
     stream: Stream
     counts: Tensor  # (classes,)

@@ -15,13 +15,16 @@ from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
 from sigmax.estimation import Claim, plan_draws
+from sigmax.experts import Experts
 from sigmax.jobs import Decision, Job, UnderWay
 from sigmax.models.classifier import BaseClassifier, Outputs
 from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution
 from sigmax.plain import to_plain
-from sigmax.sampling import Progress, count_classes, default_batch_size
+from sigmax.sampling import Progress, count_by_expert, default_batch_size
 from sigmax.search import Choice, FixedSigma, SearchTask, SigmaSearch
+from sigmax.search.base import BoundedSearch
+from sigmax.selection import select_class
 from sigmax.streams import Stage, Stream, random_stream
 
 # Inputs selected and searched together: enough to fill batches with n0 = 100 samples each, few enough
@@ -34,7 +37,8 @@ class SmoothedClassifier:
     """The classifier that answers what `model` answers most often under noise.
 
     Args:
-        model: A `torch.nn.Module` in eval mode, or any callable from (batch, …) to (batch, classes).
+        model: A `torch.nn.Module` in eval mode, or any callable from (batch, …) to (batch, classes); or `Experts`,
+            several of these, among which the search chooses for each input.
         num_classes: How many classes it tells apart.
         noise: The smoothing distribution; it decides the norm of the certified balls.
         sigma: One number for all inputs, or a search that chooses sigma for each.
@@ -52,7 +56,7 @@ class SmoothedClassifier:
 
     def __init__(
         self,
-        model: Callable[[Tensor], Tensor],
+        model: Callable[..., Tensor] | Experts,
         *,
         num_classes: int,
         noise: SmoothingDistribution | None = None,
@@ -66,16 +70,38 @@ class SmoothedClassifier:
             raise InvalidInputError(f"expected batch_size >= 1, got batch_size={batch_size}")
         if levels is not None and not 1 <= levels < 2**13:
             raise InvalidInputError(f"expected 1 <= levels < {2**13}, got levels={levels}; 255 for 8-bit images")
-        self.classifier = BaseClassifier(model, num_classes=num_classes, outputs=outputs, identity=identity)
         self.noise = noise or Gaussian()
         self.search = sigma if isinstance(sigma, SigmaSearch) else FixedSigma(_number(sigma))
+        family = model if isinstance(model, Experts) else Experts([model])
+        self.class_rule = family.class_rule
+        self.experts = family.resolve(
+            num_classes=num_classes,
+            outputs=outputs,
+            identity=identity,
+            sigma=self.search.initial,
+            bounds=self.search.limits if isinstance(self.search, BoundedSearch) else None,
+        )
+        if len(self.experts) > 1 and not self.search.takes_experts:
+            raise InvalidInputError(
+                f"expected a search that chooses among several networks, got {name_of(type(self.search))}; "
+                "use HalvingSearch (halving)"
+            )
         self.levels = levels
         self.batch_size = batch_size
 
     @property
+    def classifier(self) -> BaseClassifier:
+        """The base classifier; of several, the first."""
+        return self.experts[0].classifier
+
+    @property
     def fingerprint(self) -> str:
-        """What a memory of this classifier's answers belongs to: model, preprocessing, norm, noise and accelerator."""
-        parts = f"{self.classifier.fingerprint} {name_of(type(self.noise))} l{self.noise.norm}"
+        """What a memory of this classifier's answers belongs to: model, preprocessing, norm, noise and accelerator.
+
+        Of several networks their order counts too, because certificates name a network by its place.
+        """
+        networks = " ".join(expert.classifier.fingerprint for expert in self.experts)
+        parts = f"{networks} {name_of(type(self.noise))} l{self.noise.norm}"
         if settings := to_plain(self.noise.settings()):
             parts += f" {json.dumps(settings)}"
         parts += " float" if self.levels is None else f" exact 1/{self.levels}"
@@ -160,9 +186,8 @@ class SmoothedClassifier:
         answers: list[int | None] = []
         for part in whole.parts(self._group(whole)):
             job = whole[part]
-            label = self._preselected(job)
-            choice = self._search(job, label)
-            for i, row in enumerate(self._counts(job, choice, Stage.PREDICTION, job.budget.n)):
+            label, choice = self._choose(job)
+            for i, row in enumerate(self._stage_counts(job, choice, Stage.PREDICTION, job.budget.n)):
                 (top, runner_up), (leader, _) = (pair.tolist() for pair in row.topk(2))
                 is_clear = top_class_p_value(top, runner_up) <= alpha
                 is_kept = label is None or leader == int(label[i])
@@ -191,10 +216,11 @@ class SmoothedClassifier:
 
     def choose(self, job: Job) -> Decision:
         """The class and the noise of each input, from samples of their own."""
-        self.classifier.check_fixed()
-        label = self._preselected(job)
-        choice = self._search(job, label)
-        return Decision(label=self._select(job, choice) if label is None else label, choice=choice)
+        self._check_fixed()
+        label, choice = self._choose(job)
+        if label is None:
+            label = self._stage_counts(job, choice, Stage.SELECTION, job.budget.n0).argmax(dim=1).to(job.x.device)
+        return Decision(label=label, choice=choice)
 
     def estimate_parts(self, job: Job) -> Iterator[slice]:
         """The parts of a job to estimate together: where inputs may stop early, they share batches with others."""
@@ -203,33 +229,33 @@ class SmoothedClassifier:
 
     def estimate(self, job: Job, decision: Decision) -> list[PointCertificate]:
         """Sample and look in turns until every input has its certificate."""
-        self.classifier.check_fixed()
+        self._check_fixed()
         inputs = [self._under_way(job, decision, i) for i in range(len(job.x))]
-        rows = self.rows(job.x)
         while left := [one for one in inputs if one.point is None]:
-            plans = plan_draws(
-                [one.estimate for one in left], [one.drawn for one in left], [one.due for one in left], batch=rows
-            )
-            draws = [(one, more) for one, plan in zip(left, plans, strict=True) for more in plan]
-            places = torch.tensor([one.place for one, _ in draws])
-            counts = count_classes(
-                self.classifier,
-                job.x[places],
-                decision.choice.sigma[places],
-                tau=None if decision.choice.tau is None else decision.choice.tau[places],
-                noise=self.noise,
-                levels=self.levels,
-                n=[more for _, more in draws],
-                streams=[one.stream for one, _ in draws],
-                batch_size=rows,
-                on_progress=job.on_progress,
-            )
-            for (one, more), new in zip(draws, counts, strict=True):
-                one.take(more, new)
-            if job.on_progress is not None:
-                unused = sum(job.budget.n - one.drawn for one in left if one.point is not None)
-                job.on_progress(unused)
+            for expert in sorted({one.expert for one in left}):
+                self._sample(job, decision.choice, [one for one in left if one.expert == expert])
         return [one.point for one in inputs if one.point is not None]
+
+    def _sample(self, job: Job, choice: Choice, left: Sequence[UnderWay]) -> None:
+        """Sample these inputs, which have the same network, up to their next look or some beyond it."""
+        rows = self.rows(job.x)
+        plans = plan_draws(
+            [one.estimate for one in left], [one.drawn for one in left], [one.due for one in left], batch=rows
+        )
+        draws = [(one, more) for one, plan in zip(left, plans, strict=True) for more in plan]
+        places = torch.tensor([one.place for one, _ in draws])
+        counts = self._counts(
+            job.x[places],
+            choice[places],
+            n=[more for _, more in draws],
+            streams=[one.stream for one, _ in draws],
+            on_progress=job.on_progress,
+        )
+        for (one, more), new in zip(draws, counts, strict=True):
+            one.take(more, new)
+        if job.on_progress is not None:
+            unused = sum(job.budget.n - one.drawn for one in left if one.point is not None)
+            job.on_progress(unused)
 
     def certify_job(self, whole: Job) -> list[PointCertificate]:
         """The certificates of all inputs of a job."""
@@ -243,13 +269,11 @@ class SmoothedClassifier:
 
     def _under_way(self, job: Job, decision: Decision, i: int) -> UnderWay:
         choice, label = decision.choice, int(decision.label[i])
-        sigma = float(choice.sigma[i])
-        tau = (sigma if choice.tau is None else float(choice.tau[i])) if self.classifier.takes_level else None
-        expert = 0 if choice.expert is None else int(choice.expert[i])
+        expert = int(choice.network[i])
         claim = Claim(
             label=label,
-            sigma=sigma,
-            tau=tau,
+            sigma=float(choice.sigma[i]),
+            tau=float(choice.told[i]) if self.experts[expert].classifier.takes_level else None,
             expert=expert,
             noise=self.noise,
             alpha=job.budget.alpha,
@@ -259,66 +283,68 @@ class SmoothedClassifier:
         return UnderWay(
             place=i,
             label=label,
+            expert=expert,
             estimate=job.budget.estimate(claim, truth=None if job.truth is None else job.truth[i]),
             # A fresh stream: reusing the samples of search or selection would void the bound.
             stream=self._stream(job.budget.seed, job.indices[i], Stage.ESTIMATION),
             counts=torch.zeros(self.classifier.num_classes, dtype=torch.int64),
         )
 
-    def _preselected(self, job: Job) -> Tensor | None:
-        """The prediction under sigma0 where the search keeps to it; None where the class is free."""
-        if not self.search.fixes_class:
-            return None
-        return self._select(job, Choice(sigma=job.x.new_full((len(job.x),), self.search.initial)))
-
-    def _select(self, job: Job, choice: Choice) -> Tensor:
-        return self._counts(job, choice, Stage.SELECTION, job.budget.n0).argmax(dim=1).to(job.x.device)
-
-    def _search(self, job: Job, label: Tensor | None) -> Choice:
-        choice = self.search.find(
-            SearchTask(
-                classifier=self.classifier,
-                noise=self.noise,
-                x=job.x,
-                label=label,
-                n=job.budget.n,
-                alpha=job.budget.alpha,
-                indices=job.indices,
-                stream=partial(self._stream, job.budget.seed),
-                batch_size=self.rows(job.x),
-                levels=self.levels,
-                on_progress=job.on_progress,
-            )
+    def _choose(self, job: Job) -> tuple[Tensor | None, Choice]:
+        """The class where the search keeps to the prediction under sigma0, else None; and what the search found."""
+        task = SearchTask(
+            experts=self.experts,
+            noise=self.noise,
+            x=job.x,
+            label=None,
+            n=job.budget.n,
+            alpha=job.budget.alpha,
+            indices=job.indices,
+            stream=partial(self._stream, job.budget.seed),
+            batch_size=self.rows(job.x),
+            levels=self.levels,
+            on_progress=job.on_progress,
         )
-        if not isinstance(choice, Choice) or choice.sigma.shape != (len(job.x),):
-            got = tuple(choice.sigma.shape) if isinstance(choice, Choice) else type(choice).__name__
-            raise InvalidInputError(
-                f"expected a Choice with one sigma per input from the search, got {got} for {len(job.x)} inputs"
-            )
-        sigma = choice.sigma.to(job.x)  # as noise is scaled: a certificate must not speak of another sigma
-        for index, level in zip(job.indices, sigma.tolist(), strict=True):
-            if not 0.0 < level < float("inf"):
-                raise InvalidInputError(
-                    f"expected sigma > 0 for every input, got sigma[{index}]={level}; "
-                    "lower the step size, set bounds, or use --search ascent"
-                )
-        if choice.expert is not None and choice.expert.any():
-            raise InvalidInputError(f"expected expert 0, the only network there is, got {choice.expert.tolist()}")
-        return replace(choice, sigma=sigma, tau=None if choice.tau is None else choice.tau.to(job.x))
+        if self.search.fixes_class:
+            label, leader = select_class(task, job.budget.n0, self.class_rule)
+            task = replace(task, label=label.to(job.x.device), leader=leader)
+        return task.label, task.checked(self.search.find(task))
 
-    def _counts(self, job: Job, choice: Choice, stage: Stage, n: int) -> Tensor:
-        return count_classes(
-            self.classifier,
-            job.x,
+    def _stage_counts(self, job: Job, choice: Choice, stage: Stage, n: int) -> Tensor:
+        streams = [self._stream(job.budget.seed, index, stage) for index in job.indices]
+        return self._counts(job.x, choice, n=n, streams=streams, on_progress=job.on_progress)
+
+    def _counts(
+        self,
+        x: Tensor,
+        choice: Choice,
+        *,
+        n: int | Sequence[int],
+        streams: Sequence[Stream],
+        on_progress: Progress | None,
+    ) -> Tensor:
+        return count_by_expert(
+            [expert.classifier for expert in self.experts],
+            x,
             choice.sigma,
             tau=choice.tau,
+            expert=choice.expert,
             noise=self.noise,
             levels=self.levels,
             n=n,
-            streams=[self._stream(job.budget.seed, index, stage) for index in job.indices],
-            batch_size=self.rows(job.x),
-            on_progress=job.on_progress,
+            streams=streams,
+            batch_size=self.rows(x),
+            on_progress=on_progress,
         )
+
+    def _check_fixed(self) -> None:
+        for expert in self.experts:
+            expert.classifier.check_fixed()
+
+    def cost(self, budget: Budget) -> int:
+        """Forward passes per input, at most: for progress and planning."""
+        selection = budget.n0 * (len(self.experts) if self.search.fixes_class else 1)
+        return selection + self.search.cost_of(self.experts) + budget.n
 
     def _stream(self, seed: int, index: int, stage: Stage) -> Stream:
         return random_stream(seed, index, stage, self.classifier.device)
@@ -336,7 +362,7 @@ class SmoothedClassifier:
 
     def checked(self, x: Tensor, indices: Sequence[int] | None) -> tuple[Tensor, tuple[int, ...]]:
         """The inputs on the device of the model, and their indices; refuses what cannot be certified."""
-        self.classifier.check_fixed()
+        self._check_fixed()
         if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 2:
             got = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
             raise InvalidInputError(

@@ -24,7 +24,8 @@ def preflight(work: Prepared, inputs: int, on_note: Callable[[str], None]) -> No
     x, _ = smoothed.checked(torch.from_numpy(source.images(few)), few)
     rows = smoothed.rows(x)
     batch = x.repeat(-(-rows // len(x)), *[1] * (x.ndim - 1))[:rows]  # the one batch shape
-    smoothed.classifier.check_answers(batch, batch.new_full((rows,), smoothed.search.initial))
+    for expert in smoothed.experts:
+        expert.classifier.check_answers(batch, batch.new_full((rows,), expert.sigma))
 
     def classify(n: int) -> torch.Tensor:
         return count_classes(
@@ -49,6 +50,9 @@ def preflight(work: Prepared, inputs: int, on_note: Callable[[str], None]) -> No
     classify(-(-rows // len(x)))
     pace = (time.perf_counter() - began) / rows
     budget = work.spec.budget
-    seconds = inputs * (budget.n0 + budget.n + smoothed.search.cost()) * pace
+    if len(smoothed.experts) > 1 or smoothed.classifier.takes_level:
+        choosing = smoothed.cost(budget) - budget.n
+        on_note(f"choosing takes at most {choosing:,} samples per input, {100 * choosing / budget.n:.2g} % of n")
+    seconds = inputs * smoothed.cost(budget) * pace
     if seconds >= _SHORT:
         on_note(f"{inputs} inputs take about {format_duration(seconds)}")
