@@ -34,7 +34,17 @@ from toy import quietly
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("results/*.md"))]
-RUN = ["README", "index", "getting-started", "own-model", "per-input-sigma", "memory", "reports", "extending"]
+RUN = [
+    "README",
+    "index",
+    "getting-started",
+    "own-model",
+    "per-input-sigma",
+    "experts",
+    "memory",
+    "reports",
+    "extending",
+]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 

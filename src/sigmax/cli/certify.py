@@ -59,6 +59,8 @@ def certify(
 
     `sigmax certify zoo:cifar10-cohen-0.25 --data cifar10 --skip 20 --per-input --out runs/ds`
 
+    `sigmax certify zoo:cifar10-cohen-0.12 --expert zoo:cifar10-cohen-0.25 --data cifar10 --skip 20`
+
     `sigmax certify zoo:cifar10-cohen-0.25 --data cifar10 --skip 20 --at 0.25,0.5,0.75,1.0`
 
     `sigmax certify --spec runs/ds/config.json --out runs/again`
@@ -77,7 +79,7 @@ def certify(
         say(asked.to_json().rstrip())
         return
     if out is None:
-        kind = "per-input" if asked.is_per_input else "fixed"
+        kind = "experts" if asked.experts else "per-input" if asked.is_per_input else "fixed"
         out = Path("runs") / f"{asked.model.short_name}-{asked.data.kind}-{kind}"
     if resume and sampling.seed == "random" and (out / CONFIG).exists():
         # A run goes on with the seed that was drawn for it.
@@ -122,6 +124,8 @@ def make_spec(
         model=reference,
         data=from_plain(DataReference, data),
         search=search.make_search(loaded),
+        experts=search.make_experts(reference),
+        class_rule=search.class_rule,
         noise=search.make_noise(loaded),
         exact=search.exact,
         budget=budget,
@@ -172,7 +176,7 @@ def predict(
             kind = FrozenMemory if frozen else CertificateMemory
             opened = stack.enter_context(kind.open(memory, norm=smoothed.noise.norm, fingerprint=smoothed.fingerprint))
         answerer = Answerer(smoothed, spec.budget, opened)
-        cost = len(images) * (spec.budget.n0 + spec.budget.n + spec.search.cost())
+        cost = len(images) * smoothed.cost(spec.budget)
         advance = stack.enter_context(track("predicting", cost))
         for path, image in zip(images, pixels, strict=True):
             answers[str(path)] = answerer.answer(torch.from_numpy(image), on_progress=advance)

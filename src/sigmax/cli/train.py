@@ -148,7 +148,7 @@ def make_recipe(
     given: dict[str, Any],
     *,
     method: str | None = None,
-    options: dict[str, str] | None = None,
+    options: dict[str, Any] | None = None,
     preset: str | None = None,
     start: str | None = None,
 ) -> tuple["Recipe", Any]:

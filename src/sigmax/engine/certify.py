@@ -72,7 +72,7 @@ def certify(
         left = max(0, len(work.indices) - done)
         if left and on_note is not None:
             preflight.announce(work, few, left, on_note)
-        cost = left * (spec.budget.n0 + spec.budget.n + smoothed.search.cost())
+        cost = left * smoothed.cost(spec.budget)
         advance = stack.enter_context(track(f"certifying {left} inputs", cost))
         _append_rows(work, run, memory, done, advance)
     return read_table(out)

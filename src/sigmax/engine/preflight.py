@@ -56,7 +56,10 @@ def announce(work: Prepared, few: Job, inputs: int, on_note: Callable[[str], Non
     began = time.perf_counter()
     classify(-(-rows // len(answers)))
     pace = (time.perf_counter() - began) / rows
-    seconds = inputs * (budget.n0 + budget.n + smoothed.search.cost()) * pace
+    if len(smoothed.experts) > 1 or smoothed.classifier.takes_level:
+        choosing = smoothed.cost(budget) - budget.n
+        on_note(f"choosing takes at most {choosing:,} samples per input, {100 * choosing / budget.n:.2g} % of n")
+    seconds = inputs * smoothed.cost(budget) * pace
     if seconds >= _SHORT:
         most = "at most " if budget.tolerance or budget.radii or budget.n_wrong else ""
         on_note(f"{inputs} inputs take {most}about {format_duration(seconds)}")

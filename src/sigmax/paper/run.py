@@ -64,7 +64,8 @@ class Reproduction:
             self._train(step, track)
             return
         run = self.experiment.certifications[step.name]
-        spec = replace(run.spec, model=self._model(run.network), batch=self.machine.batch)
+        experts = [replace(each, model=self._model(n)) for each, n in zip(run.spec.experts, run.experts, strict=True)]
+        spec = replace(run.spec, model=self._model(run.network), experts=tuple(experts), batch=self.machine.batch)
         certify(spec, self.out / RUNS / run.name, track=track, resume=True)
 
     def report(self) -> Path | None:

@@ -159,7 +159,7 @@ def settings_of(run: Entry) -> dict[str, str]:
     said = {
         "run": run.name,
         "certificates": joined(metrics.kind_of_answers(table), run.noise),
-        "model": spec and spec.model.name,
+        "model": _networks(run),
         "backend": run.backend,
         "data": spec and spec.data.name,
         "inputs": f"{len(table):,}" + (f" ({table.dropped} cut off)" if table.dropped else ""),
@@ -172,6 +172,15 @@ def settings_of(run: Entry) -> dict[str, str]:
         "seed": spec and str(spec.budget.seed),
     }
     return {name: str(value or UNKNOWN) for name, value in said.items()}
+
+
+def _networks(run: Entry) -> str:
+    """The names of its networks; of several, with the share of the inputs that each was chosen for."""
+    names = [model.name for model in run.spec.models] if run.spec else []
+    if len(names) < 2 or run.table.expert is None:
+        return ", ".join(names)
+    shares = [100 * float((run.table.expert == place).mean()) for place in range(len(names))]
+    return ", ".join(f"{name} ({share:.0f} %)" for name, share in zip(names, shares, strict=True))
 
 
 def scope(runs: Sequence[Entry]) -> str:

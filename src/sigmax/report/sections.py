@@ -86,7 +86,7 @@ def _facts(run: Entry) -> dict[str, str]:
     search, budget = run.spec.search, run.spec.budget
     settings = {key: value for key, value in search.settings().items() if key != _STEPS.get(type(search))}
     return {
-        "model": run.spec.model.name,
+        "model": ", ".join(model.name for model in run.spec.models),
         "n0": f"n0 = {budget.n0}",
         "seed": f"seed {budget.seed}",
         "search": name_of(type(search)),

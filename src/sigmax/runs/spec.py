@@ -12,6 +12,7 @@ from typing import Any, final
 from sigmax.budget import Budget
 from sigmax.data.reference import DataReference
 from sigmax.errors import InvalidInputError, RecordError, without_password
+from sigmax.experts import Bounds, ClassRule
 from sigmax.models.reference import ModelReference
 from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
@@ -36,6 +37,15 @@ class Found:
     arch: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertReference:
+    """A further network to choose from, with its noise levels."""
+
+    model: ModelReference
+    sigma: float  # its sigma0
+    bounds: Bounds = None  # of its sigma; None: [sigma0 / 4, 2 sigma0]
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificationSpec:
@@ -43,6 +53,8 @@ class CertificationSpec:
 
     Args:
         model: The model and how it runs.
+        experts: Further networks. The search then chooses the network of each input too; the model is the first.
+        class_rule: Which class is certified where there are several networks; see `Experts`.
         data: Which images.
         search: How sigma is chosen, with its limits.
         noise: The smoothing distribution.
@@ -60,6 +72,8 @@ class CertificationSpec:
     model: ModelReference
     data: DataReference
     search: SigmaSearch
+    experts: tuple[ExpertReference, ...] = ()
+    class_rule: ClassRule = "first"
     noise: SmoothingDistribution = field(default_factory=Gaussian)
     exact: bool = True
     budget: Budget = field(default_factory=Budget)
@@ -75,6 +89,9 @@ class CertificationSpec:
             raise InvalidInputError(f"expected a request of version {VERSION}, got version={self.version}")
         if self.batch is not None and self.batch < 1:
             raise InvalidInputError(f"expected batch >= 1, got batch={self.batch}")
+        how = {(each.backend, each.device) for each in self.models}
+        if len(how) > 1:
+            raise InvalidInputError(f"expected one backend and device for all experts, got {sorted(map(str, how))}")
         if self.memory is not None and self.memory != (safe := without_password(self.memory)):
             raise InvalidInputError(
                 f"expected a memory URL without a password, because runs record it, got memory={safe} with one; "
@@ -88,20 +105,25 @@ class CertificationSpec:
             )
 
     @property
+    def models(self) -> tuple[ModelReference, ...]:
+        """All networks to choose from; certificates name them by their places here."""
+        return (self.model, *(expert.model for expert in self.experts))
+
+    @property
     def is_per_input(self) -> bool:
         """Whether sigma may differ from input to input."""
         return self.search.is_per_input
 
     @property
     def method(self) -> str | None:
-        """Training and certification together, as the paper calls them; None: the training is unknown.
+        """Training and certification together, as the paper calls them; None: it has no name for them.
 
         A network trained with one sigma is cohen, and cohen-ds with a search. One trained with per-input sigma is
         cohen-ds2 with a search, and cohen-ds2-fixed without, which the paper does not have. Plain training under
         uniform noise is what it calls yang. Certified under other noise than it was trained with, which the paper
         never does, a network is cohen-l1 or yang-l2.
         """
-        if self.found is None or self.found.trained is None:
+        if self.found is None or self.found.trained is None or self.experts:
             return None
         base, is_ds2, _ = self.found.trained.partition("-ds2")
         noise = name_of(type(self.noise))
@@ -125,7 +147,9 @@ class CertificationSpec:
         plain: dict[str, Any] = to_plain(self)
         del plain["data"]["max"]
         if self.found is not None:
-            del plain["model"]["name"], plain["model"]["device"], plain["data"]["name"]
+            del plain["data"]["name"]
+            for model in (plain["model"], *(expert["model"] for expert in plain["experts"])):
+                del model["name"], model["device"]
         return plain
 
 

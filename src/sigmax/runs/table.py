@@ -59,6 +59,11 @@ def _number(label: int | None) -> int:
     return ABSTAIN if label is None else label
 
 
+def _level(tau: float | None) -> float:
+    """NaN where the network takes no level."""
+    return float("nan") if tau is None else tau
+
+
 # Each column of the table, in order: what a line says there.
 _COLUMNS: dict[str, Callable[[_Row], object]] = {
     "idx": lambda row: row.idx,
@@ -79,6 +84,10 @@ _COLUMNS: dict[str, Callable[[_Row], object]] = {
     "point_p_lower": lambda row: row.point.p_lower,
     "point_n": lambda row: row.point.n,
     "point_alpha": lambda row: row.point.alpha,
+    "tau": lambda row: _level(row.proof.tau),
+    "expert": lambda row: row.proof.expert,
+    "point_tau": lambda row: _level(row.point.tau),
+    "point_expert": lambda row: row.point.expert,
 }
 COLUMNS = tuple(_COLUMNS)
 HEADER = "\t".join(COLUMNS) + "\n"
@@ -91,21 +100,22 @@ def format_row(
 ) -> str:
     """One line of the table, floats at full precision.
 
-    `predict` and `radius` are the settled answer where a memory settled it, and `sigma`, `p_lower`, `n` and `alpha`
-    are those of the certificate it relies on. Else they are the point certificate, and `rule` says "point".
+    `predict` and `radius` are the settled answer where a memory settled it, and `sigma`, `p_lower`, `n`, `alpha`,
+    `tau` and `expert` are those of the certificate it relies on. Else they are the point certificate, and `rule` says
+    "point". `expert` is the place of the network in the request, 0 for its model.
     """
     row = _Row(idx=idx, truth=truth, point=point, settled=settled, seconds=seconds)
     return "\t".join(str(say(row)) for say in _COLUMNS.values()) + "\n"
 
 
-def without_time(line: str) -> list[str]:
-    """The fields of a line but for how long the input took: the same at every repetition."""
-    return [field for name, field in _fields(line) if name != "time"]
+def without_time(line: str, columns: Sequence[str] = COLUMNS) -> list[str]:
+    """The fields of a line in these columns but for how long the input took: the same at every repetition."""
+    return [field for name, field in _fields(line) if name != "time" and (not name or name in columns)]
 
 
-def point_part(line: str) -> list[str]:
-    """The fields of a line that no memory decides."""
-    return [field for name, field in _fields(line) if name in _POINT]
+def point_part(line: str, columns: Sequence[str] = COLUMNS) -> list[str]:
+    """The fields of a line in these columns that no memory decides."""
+    return [field for name, field in _fields(line) if name in _POINT and name in columns]
 
 
 def _fields(line: str) -> list[tuple[str, str]]:
@@ -128,6 +138,8 @@ class CertificateTable:
     point_radius: NDArray[np.float64]  # as above
     rule: tuple[str, ...]  # "" where the log does not say
     samples: NDArray[np.int64]  # drawn for this input; 0 where the log does not say
+    tau: NDArray[np.float64] | None = None  # the level that the network was told, NaN where it takes none
+    expert: NDArray[np.int64] | None = None  # which of several networks; None: the log does not say, as above
     alpha: float = float("nan")  # the largest of all answers; NaN where the log does not say
     norm: int = 2
     dropped: int = 0  # lines that were cut off
@@ -244,6 +256,8 @@ def read_table(path: Path) -> CertificateTable:
             point_radius=_radii(columns.get("point_radius", columns["radius"])),
             rule=read("rule", "", tuple),
             samples=read("point_n" if "point_n" in columns else "n", "0", _whole),
+            tau=_sigmas(columns["tau"]) if "tau" in columns else None,
+            expert=_whole(columns["expert"]) if "expert" in columns else None,
             alpha=max(map(float, columns.get("alpha", [])), default=float("nan")),
             norm=int(norms[0]),
             dropped=dropped,
