@@ -16,7 +16,7 @@ from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
 from sigmax.estimation import Claim, plan_draws
 from sigmax.experts import Experts
-from sigmax.jobs import Decision, Job, UnderWay
+from sigmax.jobs import Decision, Job, UnderWay, check_inputs
 from sigmax.lattice import grid_slack
 from sigmax.models.classifier import BaseClassifier, Outputs
 from sigmax.models.reference import ModelReference
@@ -386,6 +386,12 @@ class SmoothedClassifier:
         """Noisy samples per forward pass for inputs like x, (batch, …)."""
         return self.batch_size or default_batch_size(x[0].numel())
 
+    def checked(self, x: Tensor, indices: Sequence[int] | None) -> tuple[Tensor, tuple[int, ...]]:
+        """The inputs on the device of the model, and their indices; refuses what cannot be certified."""
+        self._check_fixed()
+        indices = check_inputs(x, indices)
+        return x.to(self.classifier.device), indices
+
     def _ask_twice(self, x: Tensor, streams: Sequence[Stream]) -> None:
         """Refuse a model that is no function of each row, before it is first sampled with batches of this shape."""
         rows = self.rows(x) if len(x) else 0
@@ -405,27 +411,6 @@ class SmoothedClassifier:
             return 1
         most = max(1, 2**22 // self.classifier.num_classes)  # bounds the table of counts
         return min(most, max(1, -(-16 * self.rows(job.x) // job.budget.n)))
-
-    def checked(self, x: Tensor, indices: Sequence[int] | None) -> tuple[Tensor, tuple[int, ...]]:
-        """The inputs on the device of the model, and their indices; refuses what cannot be certified."""
-        self._check_fixed()
-        if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 2:
-            got = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-            raise InvalidInputError(
-                f"expected a floating-point tensor (batch, …), got {got}; divide 8-bit images by 255"
-            )
-        if x.dtype not in (torch.float32, torch.float64):
-            raise InvalidInputError(f"expected float32 or float64, in which noise is fine enough, got {x.dtype}")
-        if x[:1].numel() == 0 and len(x):
-            raise InvalidInputError(f"expected inputs with at least one number each, got shape {tuple(x.shape)}")
-        indices = tuple(range(len(x))) if indices is None else tuple(int(index) for index in indices)
-        if len(indices) != len(x):
-            raise InvalidInputError(f"expected one index per input, got {len(indices)} for {len(x)} inputs")
-        is_finite = torch.isfinite(x).flatten(1).all(dim=1)
-        if not is_finite.all():
-            first = indices[int((~is_finite).nonzero()[0])]
-            raise InvalidInputError(f"expected finite inputs, got NaN or infinity in input {first}")
-        return x.to(self.classifier.device), indices
 
 
 def _number(sigma: float) -> float:
