@@ -337,7 +337,7 @@ class SmoothedClassifier:
                 )
         if choice.expert is not None and choice.expert.any():
             raise InvalidInputError(f"expected expert 0, the only network there is, got {choice.expert.tolist()}")
-        tau = self.classifier.level(sigma if choice.tau is None else choice.tau.to(job.x))
+        tau = sigma if choice.tau is None else choice.tau.to(job.x)
         return replace(choice, sigma=sigma, tau=tau if self.classifier.takes_level else None)
 
     def _counts(self, job: Job, choice: Choice, stage: Stage, n: int) -> Tensor:
