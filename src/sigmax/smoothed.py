@@ -297,11 +297,10 @@ class SmoothedClassifier:
     def _under_way(self, job: Job, decision: Decision, i: int) -> UnderWay:
         choice, label = decision.choice, int(decision.label[i])
         expert = int(choice.network[i])
-        network = self.experts[expert].classifier
         claim = Claim(
             label=label,
             sigma=float(choice.sigma[i]),
-            tau=float(network.level(choice.told[i])) if network.takes_level else None,
+            tau=float(choice.told[i]) if self.experts[expert].classifier.takes_level else None,
             expert=expert,
             noise=self.noise,
             alpha=job.budget.alpha,

@@ -461,11 +461,22 @@ def test_mixed_precision_trains(digits: ImageSource, method: str, source: SigmaS
     torch.testing.assert_close(first.mean_sigma, exact.mean_sigma, rtol=1e-6, atol=0)
 
 
-def test_batch_norm_resumes_bit_identical(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arch", "sigma_source"),
+    [
+        ("fast-resnet9", TABLE),
+        ("patch-resnet10-aware", RANGE),
+        ("patch-resnet10-aware", replace(TABLE, bounds=(0.06, 1))),
+    ],
+    ids=["plain-table", "aware-range", "aware-table"],
+)
+def test_batch_norm_resumes_bit_identical(tmp_path: Path, arch: str, sigma_source: SigmaSource) -> None:
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (96, 3, 16, 16)).astype(np.uint8)
     source = ArraySource("made-up", pixels, np.arange(96) % 4, "abcd", levels=255)
-    recipe = Recipe(arch="fast-resnet9", sigma=0.25, epochs=2, batch=32, optimizer="muon", lr=0.02, sigma_source=TABLE)
+    recipe = Recipe(
+        arch=arch, sigma=0.25, epochs=2, batch=32, optimizer="muon", lr=0.02, ema=0.9, sigma_source=sigma_source
+    )
     train(recipe, source, tmp_path / "whole", checkpoint_steps=2)
     interrupted(recipe, source, tmp_path / "broken", 5, checkpoint_steps=2)
     train(recipe, source, tmp_path / "broken", checkpoint_steps=2, resume=True)

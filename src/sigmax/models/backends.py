@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from sigmax.errors import InvalidInputError, ModelError, one_line
-from sigmax.models.architectures import level_range, takes_level, told
+from sigmax.models.architectures import level_range, nearest_level, takes_level, told
 from sigmax.models.contents import Contents, Uncompared, arithmetic
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class FastModel(nn.Module):
 
     @property
     def level_range(self) -> tuple[float, float] | None:
-        """The noise levels that the network may be told."""
+        """The noise levels that the network was trained for."""
         return level_range(self.model)
 
     def forward(self, x: Tensor, tau: Tensor | None = None) -> Tensor:
@@ -213,8 +213,12 @@ def _openvino(model: nn.Module, shape: tuple[int, ...], backend: Backend) -> Fas
             raise ModelError(f"expected a network for any batch, got one for {fitting.output(0).shape[0]} inputs")
         return openvino.Core().compile_model(fitting, "CPU", settings).create_infer_request()
 
+    bounds = level_range(model)
+
     def run(x: Tensor, tau: Tensor | None = None) -> Tensor:
         """One pass for each level in the batch. So the answer to a row does not depend on the levels of others."""
+        if tau is not None and bounds is not None:
+            tau = nearest_level(tau, bounds)
         pixels = x.cpu().contiguous().numpy()
         levels = [None] if tau is None else sorted(set(tau.tolist()))
         found = [build(tuple(x.shape), level).infer([pixels], share_inputs=True)[0] for level in levels]
