@@ -17,7 +17,7 @@ _SHORT = 10.0  # seconds that need no announcement
 _LUCK = 0.01  # a network that only guesses gets away with it so often
 
 
-def preflight(work: Prepared, inputs: int, on_note: Callable[[str], None]) -> None:
+def preflight(work: Prepared, inputs: int, on_note: Callable[[str], None], *, workers: int = 1) -> None:
     """Say what to expect of the next so many inputs: how long they take, and whether the network knows noise at all."""
     smoothed, source = work.smoothed, work.source
     few = work.indices[:: max(1, len(work.indices) // _INPUTS)][:_INPUTS]
@@ -49,6 +49,6 @@ def preflight(work: Prepared, inputs: int, on_note: Callable[[str], None]) -> No
     classify(-(-rows // len(x)))
     pace = (time.perf_counter() - began) / rows
     budget = work.spec.budget
-    seconds = inputs * (budget.n0 + budget.n + smoothed.search.cost()) * pace
+    seconds = inputs * (budget.n0 + budget.n + smoothed.search.cost()) * pace / workers
     if seconds >= _SHORT:
         on_note(f"{inputs} inputs take about {format_duration(seconds)}")

@@ -64,7 +64,8 @@ def prepare(
     )
     resolved = replace(spec, model=reference, batch=batch, found=found)
     if spec.found is not None:
-        check_same(spec.decisive(), resolved.decisive(), "the request")
+        advice = "use the model, the data and the versions of then"
+        check_same(spec.decisive(), resolved.decisive(), "the request", advice=advice)
     return Prepared(spec=resolved, smoothed=smoothed, source=source)
 
 

@@ -58,6 +58,11 @@ def _number(label: int | None) -> int:
     return ABSTAIN if label is None else label
 
 
+def _level(tau: float | None) -> float:
+    """NaN where the network takes no level."""
+    return float("nan") if tau is None else tau
+
+
 # Each column of the table, in order: what a line says there.
 _COLUMNS: dict[str, Callable[[_Row], object]] = {
     "idx": lambda row: row.idx,
@@ -78,6 +83,10 @@ _COLUMNS: dict[str, Callable[[_Row], object]] = {
     "point_p_lower": lambda row: row.point.p_lower,
     "point_n": lambda row: row.point.n,
     "point_alpha": lambda row: row.point.alpha,
+    "tau": lambda row: _level(row.proof.tau),
+    "expert": lambda row: row.proof.expert,
+    "point_tau": lambda row: _level(row.point.tau),
+    "point_expert": lambda row: row.point.expert,
 }
 COLUMNS = tuple(_COLUMNS)
 HEADER = "\t".join(COLUMNS) + "\n"
