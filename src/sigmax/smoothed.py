@@ -10,17 +10,18 @@ from typing import final
 import torch
 from torch import Tensor
 
-from sigmax.bounds import top_class_p_value
+from sigmax.bounds import leads
 from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
 from sigmax.estimation import Claim, plan_draws
 from sigmax.jobs import Decision, Job, UnderWay
+from sigmax.lattice import grid_slack
 from sigmax.models.classifier import BaseClassifier, Outputs
 from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution
 from sigmax.plain import to_plain
-from sigmax.sampling import Progress, count_classes, default_batch_size
+from sigmax.sampling import Progress, count_classes, default_batch_size, noisy_batch
 from sigmax.search import Choice, FixedSigma, SearchTask, SigmaSearch
 from sigmax.streams import Stage, Stream, random_stream
 
@@ -71,6 +72,7 @@ class SmoothedClassifier:
         self.search = sigma if isinstance(sigma, SigmaSearch) else FixedSigma(_number(sigma))
         self.levels = levels
         self.batch_size = batch_size
+        self._asked: set[tuple[object, ...]] = set()  # kinds of batches for which the model was asked twice
 
     @property
     def fingerprint(self) -> str:
@@ -164,7 +166,7 @@ class SmoothedClassifier:
             choice = self._search(job, label)
             for i, row in enumerate(self._counts(job, choice, Stage.PREDICTION, job.budget.n)):
                 (top, runner_up), (leader, _) = (pair.tolist() for pair in row.topk(2))
-                is_clear = top_class_p_value(top, runner_up) <= alpha
+                is_clear = leads(top, runner_up, n=job.budget.n, alpha=alpha, defect=self._defect(job.x))
                 is_kept = label is None or leader == int(label[i])
                 answers.append(leader if is_clear and is_kept else None)
         return answers
@@ -182,6 +184,7 @@ class SmoothedClassifier:
         x, indices = self.checked(x, indices)
         if truth is not None and len(truth) != len(x):
             raise InvalidInputError(f"expected one true class per input, got {len(truth)} for {len(x)} inputs")
+        self._ask_twice(x, [self._stream(budget.seed, index, Stage.PREFLIGHT) for index in indices])
         classes = None if truth is None else tuple(int(label) for label in truth)
         return Job(x, indices, budget, on_progress, truth=classes)
 
@@ -254,7 +257,8 @@ class SmoothedClassifier:
             noise=self.noise,
             alpha=job.budget.alpha,
             is_exact=self.levels is not None,
-            defect=self.noise.defect(job.x[0].numel(), is_exact=self.levels is not None),
+            defect=self._defect(job.x),
+            slack=0.0 if self.levels is None else grid_slack(job.x[i], self.levels),
         )
         return UnderWay(
             place=i,
@@ -320,12 +324,28 @@ class SmoothedClassifier:
             on_progress=job.on_progress,
         )
 
+    def _defect(self, x: Tensor) -> float:
+        """How far a probability under the noise drawn for inputs like x, (batch, …), may be from the true one."""
+        return self.noise.defect(x[0].numel(), is_exact=self.levels is not None)
+
     def _stream(self, seed: int, index: int, stage: Stage) -> Stream:
         return random_stream(seed, index, stage, self.classifier.device)
 
     def rows(self, x: Tensor) -> int:
         """Noisy samples per forward pass for inputs like x, (batch, …)."""
         return self.batch_size or default_batch_size(x[0].numel())
+
+    def _ask_twice(self, x: Tensor, streams: Sequence[Stream]) -> None:
+        """Refuse a model that is no function of each row, before it is first sampled with batches of this shape."""
+        rows = self.rows(x) if len(x) else 0
+        kind = (x.device, x.dtype, rows, *x.shape[1:])
+        if not rows or kind in self._asked:
+            return
+        few = x[:rows]
+        sigma = few.new_full((len(few),), self.search.initial)
+        batch = noisy_batch(few, sigma, noise=self.noise, levels=self.levels, streams=streams[:rows], rows=rows)
+        self.classifier.check_answers(batch, batch.new_full((rows,), self.search.initial))
+        self._asked.add(kind)
 
     def _group(self, job: Job) -> int:
         """Inputs to sample together so that padding the last batch costs at most a sixteenth."""

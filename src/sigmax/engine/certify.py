@@ -5,10 +5,10 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 
+from sigmax.engine import preflight
 from sigmax.engine.base import Engine
 from sigmax.engine.blocks import blocks_left, split_blocks
 from sigmax.engine.local import LocalEngine
-from sigmax.engine.preflight import preflight
 from sigmax.engine.prepare import prepare
 from sigmax.engine.record import open_record
 from sigmax.models import LoadedModel
@@ -33,9 +33,10 @@ def certify(
     """Execute a request into the run folder `out`; return the whole table.
 
     Per-input sigma is always settled by a memory: without one its certificates could contradict each
-    other. One sigma for all is settled only where the request names a memory. A shard is not settled; see
-    `merge_shards`. `track` shows progress, in forward passes of one sample. `engine` is where blocks run, by default
-    this process. For `loaded`, `download` and `on_note` see `prepare`.
+    other. One sigma for all is settled only where the request names a memory. A frozen memory stores nothing; its
+    digest is part of the record. A shard is not settled; see `merge_shards`. `track` shows progress, in forward passes
+    of one sample. `engine` is where blocks run, by default this process. For `loaded`, `download` and `on_note` see
+    `prepare`.
     """
     if spec.batch is None and (out / CONFIG).exists():
         spec = replace(spec, batch=read_spec(out / CONFIG).batch)  # a probe may find another one today
@@ -43,11 +44,11 @@ def certify(
     work = prepare(spec, loaded=loaded, download=download, on_note=on_note)
     spec, blocks = work.spec, split_blocks(work)
     indices = [index for block in blocks for index in block.indices]
-    work.source.check_images(indices)  # a broken image must not stop the run hours later
+    few = preflight.check(work, indices)  # a broken image must not stop the run hours later
     with open_record(spec, work.source, indices, out, resume=resume) as record:
         left = max(0, len(indices) - record.done)
         if left and on_note is not None:
-            preflight(work, left, on_note, workers=engine.workers())
+            preflight.announce(work, few, left, on_note, workers=engine.workers())
         cost = left * (spec.budget.n0 + spec.budget.n + work.smoothed.search.cost())
         with (
             track(f"certifying {left} inputs", cost) as advance,

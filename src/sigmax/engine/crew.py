@@ -148,6 +148,8 @@ class Crew:
 
 
 def _anywhere(spec: CertificationSpec) -> CertificationSpec:
-    """The request on the same kind of device, whichever of them a worker has."""
-    device = spec.found.device if spec.found and spec.found.backend else None
-    return replace(spec, model=replace(spec.model, device=device))
+    """The request for a worker: on the same kind of device, whichever it has, and without the driver's memory."""
+    assert spec.found is not None, "the request is resolved"
+    device = spec.found.device if spec.found.backend else None
+    found = replace(spec.found, frozen=None)
+    return replace(spec, model=replace(spec.model, device=device), memory=None, frozen=False, found=found)

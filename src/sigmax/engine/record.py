@@ -11,7 +11,7 @@ import torch
 
 from sigmax.data import ImageSource
 from sigmax.errors import RecordError
-from sigmax.memory import CertificateMemory
+from sigmax.memory import CertificateMemory, FrozenMemory, Memory
 from sigmax.runs import ABSTAIN, MEMORY, CertificationSpec, RunFolder, format_row, read_table
 from sigmax.runs.points import Certified
 
@@ -22,7 +22,7 @@ _BLOCK = 64  # answers compared with the memory at a time
 class Record:
     """A run folder with its memory, if it has one, open for the next certificate."""
 
-    def __init__(self, source: ImageSource, run: RunFolder, memory: CertificateMemory | None, done: int) -> None:
+    def __init__(self, source: ImageSource, run: RunFolder, memory: Memory | None, done: int) -> None:
         self.done = done  # inputs recorded before
         self._source, self._run, self._memory = source, run, memory
 
@@ -47,20 +47,21 @@ def open_record(
     has_own_memory = spec.memory is None and spec.is_per_input and spec.shard is None
     with ExitStack() as stack:
         # A memory that is refused must not leave a run folder behind, so it comes first.
-        memory = stack.enter_context(_open_memory(spec.memory, spec)) if spec.memory else None
+        memory: Memory | None = stack.enter_context(_open_memory(spec.memory, spec)) if spec.memory else None
         on_begin = partial(_clear_memory, out / MEMORY) if has_own_memory else None
         run = stack.enter_context(RunFolder(out, spec, resume=resume, on_begin=on_begin))
         done = run.check_rows(indices)
         if has_own_memory:
             memory = stack.enter_context(_open_memory(out / MEMORY, spec))
-        if memory is not None and done:
+        if isinstance(memory, CertificateMemory) and done:
             _check_answers(memory, source, run, alpha=spec.budget.alpha)
         yield Record(source, run, memory, done)
 
 
-def _open_memory(place: str | Path, spec: CertificationSpec) -> CertificateMemory:
+def _open_memory(place: str | Path, spec: CertificationSpec) -> Memory:
     assert spec.found is not None, "the request is resolved"
-    return CertificateMemory.open(place, norm=spec.noise.norm, fingerprint=spec.found.fingerprint)
+    kind = FrozenMemory if spec.frozen else CertificateMemory
+    return kind.open(place, norm=spec.noise.norm, fingerprint=spec.found.fingerprint)
 
 
 def _clear_memory(path: Path) -> None:
