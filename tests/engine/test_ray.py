@@ -143,6 +143,8 @@ def test_another_version_on_a_node_is_refused(tmp_path: Path) -> None:
         Worker().load(request, replace(Surroundings.here(), version="9.9"))
 
 
-def test_a_cluster_without_workers_is_refused() -> None:
+def test_a_cluster_that_cannot_be_used_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="workers=0"):
         RayEngine(workers=0)
+    with pytest.raises(EngineError, match=r"127\.0\.0\.1:1, got: .*refused.*ray start"):
+        RayEngine(address="127.0.0.1:1").workers()

@@ -5,6 +5,7 @@ the inputs, so table and memory do not depend on who was faster.
 """
 
 import os
+import socket
 from collections.abc import Generator, Sequence
 from typing import Any, final
 
@@ -20,6 +21,7 @@ from sigmax.runs.points import Certified
 from sigmax.sampling import Progress
 
 _AHEAD = 4  # blocks per worker from the first unfinished one on
+_CONNECT = 10.0  # seconds to wait for a cluster to answer
 _STORE = 2**27  # bytes for objects in a cluster of our own: certificates are small
 
 
@@ -98,6 +100,7 @@ class RayEngine(Engine):
         quiet = {"log_to_driver": False, "logging_level": "ERROR"}
         try:
             if self._address is not None:
+                _check_reachable(self._address)
                 ray.init(address=self._address, **quiet)
                 return
             ray.init(
@@ -108,11 +111,18 @@ class RayEngine(Engine):
                 _node_ip_address="127.0.0.1",
                 **quiet,
             )
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             raise EngineError(
                 f"expected a Ray cluster at {self._address or 'this machine'}, got: {one_line(error)}; "
                 "start one by ray start --head"
             ) from error
+
+
+def _check_reachable(address: str) -> None:
+    """Refuse HOST:PORT where nobody listens; Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
 
 
 def _import_ray() -> Any:

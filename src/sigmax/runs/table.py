@@ -100,21 +100,22 @@ def format_row(
 ) -> str:
     """One line of the table, floats at full precision.
 
-    `predict` and `radius` are the settled answer where a memory settled it, and `sigma`, `p_lower`, `n` and `alpha`
-    are those of the certificate it relies on. Else they are the point certificate, and `rule` says "point".
+    `predict` and `radius` are the settled answer where a memory settled it, and `sigma`, `p_lower`, `n`, `alpha`,
+    `tau` and `expert` are those of the certificate it relies on. Else they are the point certificate, and `rule` says
+    "point". `expert` is the place of the network in the request, 0 for its model.
     """
     row = _Row(idx=idx, truth=truth, point=point, settled=settled, seconds=seconds)
     return "\t".join(str(say(row)) for say in _COLUMNS.values()) + "\n"
 
 
-def without_time(line: str) -> list[str]:
-    """The fields of a line but for how long the input took: the same at every repetition."""
-    return [field for name, field in _fields(line) if name != "time"]
+def without_time(line: str, columns: Sequence[str] = COLUMNS) -> list[str]:
+    """The fields of a line in these columns but for how long the input took: the same at every repetition."""
+    return [field for name, field in _fields(line) if name != "time" and (not name or name in columns)]
 
 
-def point_part(line: str) -> list[str]:
-    """The fields of a line that no memory decides."""
-    return [field for name, field in _fields(line) if name in _POINT]
+def point_part(line: str, columns: Sequence[str] = COLUMNS) -> list[str]:
+    """The fields of a line in these columns that no memory decides."""
+    return [field for name, field in _fields(line) if name in _POINT and name in columns]
 
 
 def _fields(line: str) -> list[tuple[str, str]]:
