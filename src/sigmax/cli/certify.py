@@ -215,6 +215,8 @@ def predict(
         more = [] if given.radius is None else [format_down(given.radius), str(given.rule)]
         view.add_row(image_file, "abstains" if given.label is None else str(name), *more)
     out_console.print(view)
+    if opened is not None and opened.digest is not None:
+        say(f"by the frozen memory with digest {opened.digest}")
 
 
 @command

@@ -61,7 +61,10 @@ def open_record(
 def _open_memory(place: str | Path, spec: CertificationSpec) -> Memory:
     assert spec.found is not None, "the request is resolved"
     kind = FrozenMemory if spec.frozen else CertificateMemory
-    return kind.open(place, norm=spec.noise.norm, fingerprint=spec.found.fingerprint)
+    memory = kind.open(place, norm=spec.noise.norm, fingerprint=spec.found.fingerprint)
+    if isinstance(memory, FrozenMemory):
+        memory.check_search(spec.search)
+    return memory
 
 
 def _clear_memory(path: Path) -> None:
