@@ -9,6 +9,7 @@ import typer
 from sigmax import __version__
 from sigmax.cli.certify import certify, predict, replay
 from sigmax.cli.console import log_console, say
+from sigmax.cli.engines import merge
 from sigmax.cli.inspect import demo, show
 from sigmax.cli.memory import (
     memory_check,
@@ -38,6 +39,7 @@ app.command()(train)
 app.command()(certify)
 app.command()(predict)
 app.command()(replay)
+app.command()(merge)
 app.command()(show)
 app.command()(report)
 app.command()(reproduce)

@@ -29,6 +29,11 @@ def say(line: str) -> None:
     out_console.print(line, highlight=False, soft_wrap=True)
 
 
+def note(text: str) -> None:
+    """Say on stderr what is worth knowing, and no error."""
+    log_console.print(f"note: {text}", style="yellow", soft_wrap=True)
+
+
 def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | None, as_json: bool) -> None:
     """Print certified accuracy at each radius, ACR and abstentions of each run, side by side.
 
