@@ -221,7 +221,7 @@ def test_cards_say_what_the_records_say(page: webdriver.Chrome, runs: list[Run])
         assert card["sigma*"] == format_nearest(own.sigma[row])
         assert card["gain"].replace(MINUS, "-").lstrip("+") == format_down(gain[row])
         assert card["rule"] == own.rule[row]
-    assert find(page, "#gallery .picture").size == {"width": 96, "height": 96}
+    assert find(page, "#gallery .picture").size == {"width": 84, "height": 84}
     choose(page, sort="gain")
     assert int(cards(page)[0]["input"]) == gain.argmax()
     find(page, "#pages [name=next]").click()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.table import Table
 
-from sigmax.cli.console import log_console, out_console, print_runs, resumable, say, track
+from sigmax.cli.console import confirm_long, note, out_console, print_runs, print_whole, resumable, say, track
 from sigmax.cli.groups import command
 from sigmax.cli.options import ModelOptions, SamplingOptions, SearchOptions, parse_radii, parse_seed
 from sigmax.errors import InvalidInputError
@@ -49,6 +49,7 @@ def certify(
     out: Path | None = None,
     resume: bool = False,
     download: bool = False,
+    yes: bool = False,
     as_json: bool = False,
 ) -> None:
     """Certify a data set: the class of each input, and a radius within which nothing changes it.
@@ -79,7 +80,16 @@ def certify(
         kind = "per-input" if asked.is_per_input else "fixed"
         out = Path("runs") / f"{asked.model.short_name}-{asked.data.kind}-{kind}"
     with resumable(f"the same command with --out {out} --resume"):
-        execute(asked, out, track=track, resume=resume, loaded=loaded, download=download, on_note=_note)
+        execute(
+            asked,
+            out,
+            track=track,
+            resume=resume,
+            loaded=loaded,
+            download=download,
+            on_note=note,
+            on_estimate=lambda seconds: confirm_long(seconds, yes=yes),
+        )
     radii = asked.budget.radii
     print_runs([(out.name, read_run(out))], radii=sorted({0.0, *radii}) if radii else None, as_json=as_json)
     if not as_json:
@@ -155,7 +165,7 @@ def predict(
     for path, image in zip(images, pixels, strict=True):
         if shape and image.shape != shape:
             raise InvalidInputError(f"{path}: expected an image of shape {shape}, got {image.shape}; resize it")
-    smoothed, _, _ = smooth(spec, spec.model.classifier(loaded), pixels[0].shape, levels=255, on_note=_note)
+    smoothed, _, _ = smooth(spec, spec.model.classifier(loaded), pixels[0].shape, levels=255, on_note=note)
     answers: dict[str, Answer] = {}
     with ExitStack() as stack:
         opened = None
@@ -172,12 +182,13 @@ def predict(
         out_console.print_json(json.dumps([{"image": path, **asdict(answer)} for path, answer in answers.items()]))
         return
     names = loaded.card.class_names if loaded.card else ()
-    view = Table("image", "answer", *(["radius", "rule"] if memory else []), box=None)
+    view = Table("image", "label", "radius", "sigma", "answer", box=None)
     for image_file, given in answers.items():
         name = names[given.label] if given.label is not None and given.label < len(names) else given.label
-        more = [] if given.radius is None else [format_down(given.radius), str(given.rule)]
-        view.add_row(image_file, "abstains" if given.label is None else str(name), *more)
-    out_console.print(view)
+        label = "abstains" if given.label is None else str(name)
+        how = "point, no memory" if memory is None else f"{'recalled' if given.is_recalled else 'new'}, {given.rule}"
+        view.add_row(image_file, label, format_down(given.radius), f"{given.sigma:.4g}", how)
+    print_whole(view)
 
 
 @command
@@ -198,7 +209,3 @@ def replay(run: Path, max_rows: int | None = None, data: str | None = None, as_j
         say(f"{found.rows - len(found.differing)} of {found.rows} {what} are the same")
     if found.differing:
         raise typer.Exit(1)
-
-
-def _note(text: str) -> None:
-    log_console.print(f"note: {text}", style="yellow", soft_wrap=True)

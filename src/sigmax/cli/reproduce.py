@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.table import Table
 
-from sigmax.cli.console import log_console, out_console, print_whole, resumable, say, track
+from sigmax.cli.console import confirm_long, log_console, out_console, print_whole, resumable, say, track
 from sigmax.cli.groups import command
 from sigmax.cli.options import Backend
 from sigmax.errors import InvalidInputError
@@ -38,6 +38,7 @@ def reproduce(
     device: str | None = None,
     backend: Backend = "eager",
     batch: int | None = None,
+    yes: bool = False,
     as_json: bool = False,
 ) -> None:
     """Train what is missing, certify what is missing, and report, with the paper's numbers beside ours.
@@ -81,6 +82,8 @@ def reproduce(
         steps = work.plan(only)
         if not as_json:
             _show_plan(steps, as_json)
+        seconds = sum(step.seconds for step in steps if not step.is_done)
+        confirm_long(min(seconds, 3600 * max_hours if max_hours is not None else seconds), yes=yes)
         is_finished = _work(work, steps, deadline)
         report = work.report()
         steps = work.plan(only) if as_json else steps

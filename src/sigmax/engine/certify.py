@@ -45,12 +45,14 @@ def certify(
     loaded: LoadedModel | None = None,
     download: bool = False,
     on_note: Callable[[str], None] | None = None,
+    on_estimate: Callable[[float], None] | None = None,
 ) -> CertificateTable:
     """Execute a request into the run folder `out`; return the whole table.
 
     Per-input sigma is always settled by a memory: without one its certificates could contradict each
     other. One sigma for all is settled only where the request names a memory. `track` shows progress, in forward
-    passes of one sample. For `loaded`, `download` and `on_note` see `prepare`.
+    passes of one sample. For `loaded`, `download` and `on_note` see `prepare`. `on_estimate` is told the
+    seconds that the run will take before it begins; if it raises, nothing is begun.
     """
     if spec.batch is None and (out / CONFIG).exists():
         spec = replace(spec, batch=read_spec(out / CONFIG).batch)  # a probe may find another one today
@@ -70,7 +72,9 @@ def certify(
             _check_answers(memory, source, run, alpha=spec.budget.alpha)
         left = max(0, len(work.indices) - done)
         if left and on_note is not None:
-            preflight(work, left, on_note)
+            seconds = preflight(work, left, on_note)
+            if on_estimate is not None:
+                on_estimate(seconds)
         cost = left * (spec.budget.n0 + spec.budget.n + smoothed.search.cost())
         advance = stack.enter_context(track(f"certifying {left} inputs", cost))
         _append_rows(work, run, memory, done, advance)

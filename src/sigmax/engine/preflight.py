@@ -17,8 +17,11 @@ _SHORT = 10.0  # seconds that need no announcement
 _LUCK = 0.01  # a network that only guesses gets away with it so often
 
 
-def preflight(work: Prepared, inputs: int, on_note: Callable[[str], None]) -> None:
-    """Say what to expect of the next so many inputs: how long they take, and whether the network knows noise at all."""
+def preflight(work: Prepared, inputs: int, on_note: Callable[[str], None]) -> float:
+    """Say what to expect of the next so many inputs: how long they take, and whether the network knows noise at all.
+
+    Returns the seconds that they take, roughly.
+    """
     smoothed, source = work.smoothed, work.source
     few = work.indices[:: max(1, len(work.indices) // _INPUTS)][:_INPUTS]
     x, _ = smoothed.checked(torch.from_numpy(source.images(few)), few)
@@ -52,3 +55,4 @@ def preflight(work: Prepared, inputs: int, on_note: Callable[[str], None]) -> No
     seconds = inputs * (budget.n0 + budget.n + smoothed.search.cost()) * pace
     if seconds >= _SHORT:
         on_note(f"{inputs} inputs take about {format_duration(seconds)}")
+    return seconds

@@ -150,7 +150,27 @@ def _kept_signal_stack() -> Iterator[None]:
         libc.sigaltstack(ctypes.byref(usual), None)
 
 
+@contextmanager
+def _without_telemetry() -> Iterator[None]:
+    """Send nothing home: OpenVINO and nncf would report their use unless the user opts out."""
+    try:
+        from openvino_telemetry import main
+        from openvino_telemetry.utils.opt_in_checker import ConsentCheckResult
+    except ImportError:  # then they cannot send anything
+        yield
+        return
+    checker, sender = main.OptInChecker, main.TelemetrySender
+    asked, sent = checker.check, sender.send
+    checker.check = lambda *_, **__: ConsentCheckResult.DECLINED  # of a process that did not use them before
+    sender.send = lambda *_, **__: None  # of one that did
+    try:
+        yield
+    finally:
+        checker.check, sender.send = asked, sent
+
+
 @_kept_signal_stack()
+@_without_telemetry()
 def _openvino(model: nn.Module, shape: tuple[int, ...], backend: Backend) -> FastModel:
     try:
         import openvino
@@ -171,6 +191,7 @@ def _openvino(model: nn.Module, shape: tuple[int, ...], backend: Backend) -> Fas
     built: dict[tuple[int, ...], openvino.InferRequest] = {}
 
     @_kept_signal_stack()
+    @_without_telemetry()
     def build(x: Tensor) -> openvino.InferRequest:
         if graph is not None:  # quantized once, so that all shapes are one function
             fitting = graph.clone()

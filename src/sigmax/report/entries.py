@@ -10,7 +10,7 @@ import numpy as np
 from sigmax.budget import Budget
 from sigmax.data import ImageSource
 from sigmax.named import Named, name_of
-from sigmax.report.metrics import average_certified_radius, special_backend
+from sigmax.report.metrics import average_certified_radius, format_acr, kind_of_answers, special_backend
 from sigmax.rounding import format_whole
 from sigmax.runs import Run
 from sigmax.search import AscentSearch
@@ -36,7 +36,7 @@ class Entry:
         self.steps = spec.search.steps if spec and isinstance(spec.search, AscentSearch) else None  # K
         self.upper = spec.search.upper if spec else None  # the largest sigma that the search may choose
         self.n = spec.budget.n if spec else int(table.samples.max(initial=0)) or None  # the most that an input got
-        # n and alpha in words, with all that gave some inputs fewer samples or other radii.
+        # n in words, with all that gave some inputs fewer samples or other radii.
         self.samples = _describe_samples(spec.budget) if spec else f"{self.n:,}" if self.n else "not recorded"
         self.sampling = f"n = {self.samples}" + (f", alpha = {format_whole(spec.budget.alpha)}" if spec else "")
         self.backend = (found and found.backend) or ""  # what ran the network, with its version
@@ -54,6 +54,16 @@ class Entry:
     def acr(self) -> float:
         """Average certified radius."""
         return average_certified_radius(self.table)
+
+    @property
+    def is_at(self) -> bool:
+        """Whether radii were rounded down to those that were asked, and so was the ACR."""
+        return bool(self.spec and self.spec.budget.radii)
+
+    @property
+    def acr_text(self) -> str:
+        """ACR, marked where it was rounded down with the radii."""
+        return format_acr(self.acr, is_at=self.is_at)
 
     @property
     def has_times(self) -> bool:
@@ -95,6 +105,11 @@ def describe_named(thing: Named) -> str:
     settings = {key: value for key, value in thing.settings().items() if key != "initial" and value is not None}
     said = (f"{key} {list(value) if isinstance(value, tuple) else value}" for key, value in settings.items())
     return ": ".join(filter(None, (name_of(type(thing)), ", ".join(said))))
+
+
+def kinds_of_answers(runs: Iterable[Entry]) -> str:
+    """Which kinds of certificate the runs show."""
+    return " and ".join(sorted({kind_of_answers(run.table) for run in runs}))
 
 
 def joined(*parts: str) -> str:

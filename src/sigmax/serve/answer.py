@@ -19,10 +19,10 @@ class Answer:
     """A class, and what is certified of it."""
 
     label: int | None  # None: abstained
-    radius: float | None = None  # None: predicted, not certified
-    sigma: float | None = None
-    alpha: float | None = None  # of the certificate that the answer relies on
-    rule: Rule | None = None
+    radius: float
+    sigma: float
+    alpha: float  # of the certificate that the answer relies on
+    rule: Rule | None = None  # of the memory; None: a point certificate, which no memory has settled
     is_recalled: bool = False  # from the memory, without any sampling
 
 
@@ -33,7 +33,7 @@ class Answerer:
     Args:
         smoothed: The classifier.
         budget: How an input is sampled.
-        memory: Where answers are settled; None: the class is predicted, and nothing is certified.
+        memory: Where answers are settled; None: answers are point certificates, and two of them may contradict.
     """
 
     def __init__(self, smoothed: SmoothedClassifier, budget: Budget, memory: CertificateMemory | None = None) -> None:
@@ -45,22 +45,13 @@ class Answerer:
         """The answer for one input, (*dims). An input names its own noise: its answer depends on no other question."""
         budget = self.budget
         index = int.from_bytes(blake2b(x.cpu().numpy().tobytes(), digest_size=7).digest(), "little")
-        if self.memory is None:
-            (label,) = self.smoothed.predict(
-                x[None],
-                n0=budget.n0,
-                n=budget.n,
-                alpha=budget.alpha,
-                seed=budget.seed,
-                indices=[index],
-                on_progress=on_progress,
-            )
-            return Answer(label=label)
-        recalled = self.memory.lookup(x, alpha=budget.alpha)
+        recalled = self.memory.lookup(x, alpha=budget.alpha) if self.memory else None
         settled = recalled
         if settled is None:
             job = self.smoothed.job(x[None], budget, indices=[index], on_progress=on_progress)
             (point,) = self.smoothed.certify_job(job)
+            if self.memory is None:
+                return Answer(label=point.label, radius=point.radius, sigma=point.sigma, alpha=point.alpha)
             settled = self.memory.settle(x, point)
         return Answer(
             label=settled.label,
