@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sigmax.certificate import PointCertificate, SettledCertificate
     from sigmax.errors import SigmaxError
-    from sigmax.memory import CertificateMemory
+    from sigmax.memory import CertificateMemory, FrozenMemory
     from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
     from sigmax.search import AscentSearch, Choice, FixedSigma, GridSearch, HalvingSearch, SearchTask, SigmaSearch
     from sigmax.smoothed import SmoothedClassifier
@@ -17,6 +17,7 @@ _HOME = {
     "CertificateMemory": "sigmax.memory",
     "Choice": "sigmax.search",
     "FixedSigma": "sigmax.search",
+    "FrozenMemory": "sigmax.memory",
     "Gaussian": "sigmax.noise",
     "GridSearch": "sigmax.search",
     "HalvingSearch": "sigmax.search",
@@ -44,6 +45,7 @@ __all__ = [  # noqa: RUF022 (the order in which a reader meets them)
     "SearchTask",
     "Choice",
     "CertificateMemory",
+    "FrozenMemory",
     "PointCertificate",
     "SettledCertificate",
     "SigmaxError",

@@ -5,22 +5,25 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import final
+from typing import Self, final
 
 import torch
 from torch import Tensor
 
-from sigmax.bounds import top_class_p_value
+from sigmax.bounds import leads
 from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
 from sigmax.estimation import Claim, plan_draws
 from sigmax.jobs import Decision, Job, UnderWay
+from sigmax.lattice import grid_slack
 from sigmax.models.classifier import BaseClassifier, Outputs
+from sigmax.models.reference import ModelReference
 from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution
 from sigmax.plain import to_plain
-from sigmax.sampling import Progress, count_classes, default_batch_size
+from sigmax.pretrained import pretrained
+from sigmax.sampling import Progress, count_classes, default_batch_size, noisy_batch
 from sigmax.search import Choice, FixedSigma, SearchTask, SigmaSearch
 from sigmax.streams import Stage, Stream, random_stream
 
@@ -71,6 +74,23 @@ class SmoothedClassifier:
         self.search = sigma if isinstance(sigma, SigmaSearch) else FixedSigma(_number(sigma))
         self.levels = levels
         self.batch_size = batch_size
+        self._asked: set[tuple[object, ...]] = set()  # kinds of batches for which the model was asked twice
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str | ModelReference,
+        *,
+        sigma: SigmaSearch | float | str | None = None,
+        levels: int | None = 255,
+        batch_size: int | None = None,
+    ) -> Self:
+        """A network with a card, ready to certify: `zoo:NAME` (`sigmax models` lists them), a checkpoint or a folder.
+
+        Classes, normalisation, noise and sigma are those of the card. `sigma` may also be the name of a search such as
+        "halving", whose limits are then the range of sigma of the training. A reference also says the backend.
+        """
+        return cls(**pretrained(model, sigma, batch_size), levels=levels, batch_size=batch_size)
 
     @property
     def fingerprint(self) -> str:
@@ -164,7 +184,7 @@ class SmoothedClassifier:
             choice = self._search(job, label)
             for i, row in enumerate(self._counts(job, choice, Stage.PREDICTION, job.budget.n)):
                 (top, runner_up), (leader, _) = (pair.tolist() for pair in row.topk(2))
-                is_clear = top_class_p_value(top, runner_up) <= alpha
+                is_clear = leads(top, runner_up, n=job.budget.n, alpha=alpha, defect=self._defect(job.x))
                 is_kept = label is None or leader == int(label[i])
                 answers.append(leader if is_clear and is_kept else None)
         return answers
@@ -182,6 +202,7 @@ class SmoothedClassifier:
         x, indices = self.checked(x, indices)
         if truth is not None and len(truth) != len(x):
             raise InvalidInputError(f"expected one true class per input, got {len(truth)} for {len(x)} inputs")
+        self._ask_twice(x, [self._stream(budget.seed, index, Stage.PREFLIGHT) for index in indices])
         classes = None if truth is None else tuple(int(label) for label in truth)
         return Job(x, indices, budget, on_progress, truth=classes)
 
@@ -203,33 +224,45 @@ class SmoothedClassifier:
 
     def estimate(self, job: Job, decision: Decision) -> list[PointCertificate]:
         """Sample and look in turns until every input has its certificate."""
-        self.classifier.check_fixed()
-        inputs = [self._under_way(job, decision, i) for i in range(len(job.x))]
-        rows = self.rows(job.x)
+        inputs = self.begin(job, decision)
         while left := [one for one in inputs if one.point is None]:
-            plans = plan_draws(
-                [one.estimate for one in left], [one.drawn for one in left], [one.due for one in left], batch=rows
-            )
-            draws = [(one, more) for one, plan in zip(left, plans, strict=True) for more in plan]
-            places = torch.tensor([one.place for one, _ in draws])
-            counts = count_classes(
-                self.classifier,
-                job.x[places],
-                decision.choice.sigma[places],
-                tau=None if decision.choice.tau is None else decision.choice.tau[places],
-                noise=self.noise,
-                levels=self.levels,
-                n=[more for _, more in draws],
-                streams=[one.stream for one, _ in draws],
-                batch_size=rows,
-                on_progress=job.on_progress,
-            )
-            for (one, more), new in zip(draws, counts, strict=True):
-                one.take(more, new)
+            self.sample(left, on_progress=job.on_progress)
             if job.on_progress is not None:
                 unused = sum(job.budget.n - one.drawn for one in left if one.point is not None)
                 job.on_progress(unused)
         return [one.point for one in inputs if one.point is not None]
+
+    def begin(self, job: Job, decision: Decision) -> list[UnderWay]:
+        """The inputs of a job on their way to certificates, before the first sample."""
+        self.classifier.check_fixed()
+        return [self._under_way(job, decision, i) for i in range(len(job.x))]
+
+    def sample(self, inputs: Sequence[UnderWay], *, on_progress: Progress | None = None) -> None:
+        """Sample each of these inputs until its next look, in shared batches, which samples beyond it fill up."""
+        x = torch.stack([one.x for one in inputs])
+        rows = self.rows(x)
+        estimates, drawn, due = zip(*((one.estimate, one.drawn, one.due) for one in inputs), strict=True)
+        plans = plan_draws(estimates, drawn, due, batch=rows)
+        draws = [(i, more) for i, plan in enumerate(plans) for more in plan]
+        places = torch.tensor([i for i, _ in draws])
+        sigma = torch.cat([one.choice.sigma for one in inputs])
+        tau = None
+        if inputs[0].choice.tau is not None:
+            tau = torch.cat([one.choice.tau for one in inputs if one.choice.tau is not None])
+        counts = count_classes(
+            self.classifier,
+            x[places],
+            sigma[places],
+            tau=None if tau is None else tau[places],
+            noise=self.noise,
+            levels=self.levels,
+            n=[more for _, more in draws],
+            streams=[inputs[i].stream for i, _ in draws],
+            batch_size=rows,
+            on_progress=on_progress,
+        )
+        for (i, more), new in zip(draws, counts, strict=True):
+            inputs[i].take(more, new)
 
     def certify_job(self, whole: Job) -> list[PointCertificate]:
         """The certificates of all inputs of a job."""
@@ -244,21 +277,22 @@ class SmoothedClassifier:
     def _under_way(self, job: Job, decision: Decision, i: int) -> UnderWay:
         choice, label = decision.choice, int(decision.label[i])
         sigma = float(choice.sigma[i])
-        tau = (sigma if choice.tau is None else float(choice.tau[i])) if self.classifier.takes_level else None
         expert = 0 if choice.expert is None else int(choice.expert[i])
         claim = Claim(
             label=label,
             sigma=sigma,
-            tau=tau,
+            tau=None if choice.tau is None else float(choice.tau[i]),
             expert=expert,
             noise=self.noise,
             alpha=job.budget.alpha,
             is_exact=self.levels is not None,
-            defect=self.noise.defect(job.x[0].numel(), is_exact=self.levels is not None),
+            defect=self._defect(job.x),
+            slack=0.0 if self.levels is None else grid_slack(job.x[i], self.levels),
         )
         return UnderWay(
-            place=i,
+            x=job.x[i],
             label=label,
+            choice=choice[i : i + 1],
             estimate=job.budget.estimate(claim, truth=None if job.truth is None else job.truth[i]),
             # A fresh stream: reusing the samples of search or selection would void the bound.
             stream=self._stream(job.budget.seed, job.indices[i], Stage.ESTIMATION),
@@ -304,7 +338,8 @@ class SmoothedClassifier:
                 )
         if choice.expert is not None and choice.expert.any():
             raise InvalidInputError(f"expected expert 0, the only network there is, got {choice.expert.tolist()}")
-        return replace(choice, sigma=sigma, tau=None if choice.tau is None else choice.tau.to(job.x))
+        tau = self.classifier.level(sigma if choice.tau is None else choice.tau.to(job.x))
+        return replace(choice, sigma=sigma, tau=tau if self.classifier.takes_level else None)
 
     def _counts(self, job: Job, choice: Choice, stage: Stage, n: int) -> Tensor:
         return count_classes(
@@ -320,12 +355,28 @@ class SmoothedClassifier:
             on_progress=job.on_progress,
         )
 
+    def _defect(self, x: Tensor) -> float:
+        """How far a probability under the noise drawn for inputs like x, (batch, …), may be from the true one."""
+        return self.noise.defect(x[0].numel(), is_exact=self.levels is not None)
+
     def _stream(self, seed: int, index: int, stage: Stage) -> Stream:
         return random_stream(seed, index, stage, self.classifier.device)
 
     def rows(self, x: Tensor) -> int:
         """Noisy samples per forward pass for inputs like x, (batch, …)."""
         return self.batch_size or default_batch_size(x[0].numel())
+
+    def _ask_twice(self, x: Tensor, streams: Sequence[Stream]) -> None:
+        """Refuse a model that is no function of each row, before it is first sampled with batches of this shape."""
+        rows = self.rows(x) if len(x) else 0
+        kind = (x.device, x.dtype, rows, *x.shape[1:])
+        if not rows or kind in self._asked:
+            return
+        few = x[:rows]
+        sigma = few.new_full((len(few),), self.search.initial)
+        batch = noisy_batch(few, sigma, noise=self.noise, levels=self.levels, streams=streams[:rows], rows=rows)
+        self.classifier.check_answers(batch, batch.new_full((rows,), self.search.initial))
+        self._asked.add(kind)
 
     def _group(self, job: Job) -> int:
         """Inputs to sample together so that padding the last batch costs at most a sixteenth."""

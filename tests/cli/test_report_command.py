@@ -40,7 +40,7 @@ def test_report_on_a_run_of_digits_shows_the_images_it_names(run: Run, digits_mo
     assert "pictures-own" in written["figures"]
     text = (tmp_path / "report" / "report.md").read_text()
     assert text.startswith("# Digits\n")
-    assert "12 inputs of digits, n = 300, alpha = 0.001, point and settled certificates" in text
+    assert "12 inputs of digits, n = 300, alpha = 0.001, exact noise, point and settled certificates" in text
     code, out, _ = run("show", tmp_path / "runs" / "own", "--json")
     (summary,) = json.loads(out)
     assert summary["acr_inside"] is not None
@@ -113,6 +113,6 @@ def test_runs_over_different_inputs_are_compared_on_those_that_all_have(run: Run
     assert "2 inputs" in text
     assert "ACR 0.400 → 0.650, 2 of 2 gained" in text
     assert "QCRS" in text
-    assert "two" not in text
+    assert "| two |" not in text
     code, _, err = run("report", *logs, "--name", "three=QCRS")
     assert (code, "one, two" in err) == (2, True)

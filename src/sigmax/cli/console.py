@@ -51,7 +51,7 @@ def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | No
     Where some sigmas are at the upper bound of their search: also how many, the ACR without these inputs, and that of
     the baseline without them. Of the usual radii, those that no run certifies or that do not fit are left out.
     """
-    from sigmax.report.metrics import common_radii, summarise
+    from sigmax.report.metrics import common_radii, kind_of_noise, summarise
 
     shown = radii or common_radii([run.table for _, run in runs])
     rows = [
@@ -61,6 +61,7 @@ def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | No
             shown,
             upper=run.spec.search.upper if run.spec else None,
             backend=run.spec.found.backend if run.spec and run.spec.found else None,
+            noise=kind_of_noise(run.spec),
             is_at=bool(run.spec and run.spec.budget.radii),
         )
         for name, run in runs
@@ -100,7 +101,7 @@ def _runs_view(rows: Sequence["Summary"], places: Sequence[int], length: int | N
         view.add_column(heading, no_wrap=True, justify="left" if heading in ("run", "answers") else "right")
     for row in rows:
         name = row.name if length is None or len(row.name) <= length else f"{row.name[: length - 1]}…"
-        answers = ", ".join(filter(None, (row.answers, "" if shared else special_backend(row.backend))))
+        answers = ", ".join(filter(None, (row.answers, row.noise, "" if shared else special_backend(row.backend))))
         cells = [format_nearest(row.accuracy[place]) for place in places]
         cells += [format_acr(row.acr, is_at=row.is_at), format_nearest(row.abstained)]
         view.add_row(name, str(row.inputs), answers, *cells)

@@ -39,7 +39,6 @@ def report(
 
     `sigmax report cohen-0.50.tsv qcrs.tsv --baseline cohen-0.50.tsv --name qcrs=QCRS`
     """
-    from sigmax.report.metrics import on_common_inputs
     from sigmax.report.report import TEXT, compose_report
     from sigmax.runs import read_runs
 
@@ -54,9 +53,7 @@ def report(
             del read[place]
     read = _renamed(read, parse_settings("--name", name))
     if common:
-        shared = on_common_inputs([run.table for run in read.values()])
-        read = {place: replace(run, table=table) for (place, run), table in zip(read.items(), shared, strict=True)}
-        note(f"compared on the {len(shared[0]):,} inputs that all runs have")
+        read = _on_common_inputs(read)
     elif len({len(run.table) for run in read.values()}) > 1:
         note("the runs have different inputs; --common compares them on those that all have")
     made = compose_report(
@@ -88,6 +85,17 @@ def report(
     say(f"text:    {out / TEXT}")
     say(f"tables:  {len(made.tables)} in {out / 'tables'}, as Markdown, LaTeX and CSV")
     say(f"figures: {len(made.figures)} in {out / 'figures'}, as PNG and PDF")
+
+
+def _on_common_inputs(runs: "dict[Path, Run]") -> "dict[Path, Run]":
+    """All runs on the inputs that all of them have, in one order."""
+    from sigmax.report.metrics import common_inputs
+
+    shared, *rest = (run.table for run in runs.values())
+    for table in rest:
+        shared, _ = common_inputs(shared, table)
+    note(f"compared on the {len(shared):,} inputs that all runs have")
+    return {place: replace(run, table=common_inputs(run.table, shared)[0]) for place, run in runs.items()}
 
 
 def _renamed(runs: "dict[Path, Run]", names: dict[str, str]) -> "dict[Path, Run]":

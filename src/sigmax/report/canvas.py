@@ -24,7 +24,6 @@ COLUMN, PAGE = 3.25, 6.75  # widths of a column and of both, in inches
 STYLE = mpl.rc_params_from_file(Path(__file__).parent / "paper.mplstyle", use_default_template=False)
 _TALL, _LOW = 2.3, 1.9  # heights of wide and of narrow panels
 _IN_A_ROW = 4
-_FEW = 4  # families, each of which gets a colour of its own
 _LABEL = 34  # characters of a line of a label
 
 
@@ -68,19 +67,9 @@ def new_panels(count: int, *, parts: int = 1, taller: float = 0.0) -> tuple[Figu
 
 
 def family_styles(families: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """A colour for each; of many, one for each way of training, and a line for its one sigma, DS and DS^2."""
-    if len(families) <= _FEW:
-        return {name: {"color": COLOURS[i], "ls": LINES[i]} for i, name in enumerate(families)}
-    lines = dict(zip(("", "-ds", "-ds2", "-ds2-fixed"), LINES, strict=False))
-    parts = {}
-    for family in families:
-        name, _, more = family.partition(", ")  # its network or sampling, where that tells it from others
-        made = next((ending for ending in lines if ending and name.endswith(ending)), "")
-        parts[family] = (name.removesuffix(made), more), made
-    colours = dict(zip(dict.fromkeys(way for way, _ in parts.values()), cycle(COLOURS), strict=False))
-    is_free = len(colours) == len(families)  # nothing to tell apart by lines: they help the colours
-    ways = zip(parts.items(), cycle(LINES), strict=False)
-    return {name: {"color": colours[way], "ls": line if is_free else lines[made]} for (name, (way, made)), line in ways}
+    """A colour and a line for each; of more than there are, colours meet with other lines."""
+    looks = zip(families, cycle(COLOURS), cycle((*LINES, *LINES[1:])), strict=False)
+    return {name: {"color": colour, "ls": line} for name, colour, line in looks}
 
 
 def shade(colour: str, strength: float) -> tuple[float, float, float]:

@@ -10,7 +10,7 @@ import numpy as np
 from sigmax.budget import Budget
 from sigmax.data import ImageSource
 from sigmax.named import Named, name_of
-from sigmax.report.metrics import average_certified_radius, format_acr, kind_of_answers, special_backend
+from sigmax.report import metrics
 from sigmax.rounding import format_whole
 from sigmax.runs import Run
 from sigmax.search import AscentSearch
@@ -23,7 +23,7 @@ class Entry:
     """What a run says. None and "" stand for what its record does not say; a log of others says little."""
 
     def __init__(self, name: str, run: Run) -> None:
-        self.name, self.table, self.spec = name, run.table, run.spec
+        self.name, self.table, self.spec, self.orders = name, run.table, run.spec, run.orders
         spec, table, found = run.spec, run.table, run.spec.found if run.spec else None
         sigmas = np.unique(table.sigma[np.isfinite(table.sigma)])
         one_sigma = float(sigmas[0]) if len(sigmas) == 1 and np.isfinite(table.sigma).all() else None
@@ -38,9 +38,11 @@ class Entry:
         self.n = spec.budget.n if spec else int(table.samples.max(initial=0)) or None  # the most that an input got
         # n in words, with all that gave some inputs fewer samples or other radii.
         self.samples = _describe_samples(spec.budget) if spec else f"{self.n:,}" if self.n else "not recorded"
+        self.is_at = bool(spec and spec.budget.radii)  # radii were rounded down to these, and so was the ACR
         self.sampling = f"n = {self.samples}" + (f", alpha = {format_whole(spec.budget.alpha)}" if spec else "")
         self.backend = (found and found.backend) or ""  # what ran the network, with its version
-        self.special_backend = special_backend(self.backend)
+        self.special_backend = metrics.special_backend(self.backend)
+        self.noise = metrics.kind_of_noise(spec)  # "exact" or "float"
         self.network = found.fingerprint if found else ""  # of the network, its backend and the noise
         self.data = found.data if found else ""  # digest of the data set
         self.kind = spec.data.kind if spec else ""  # of data set, such as cifar10
@@ -53,17 +55,12 @@ class Entry:
     @property
     def acr(self) -> float:
         """Average certified radius."""
-        return average_certified_radius(self.table)
-
-    @property
-    def is_at(self) -> bool:
-        """Whether radii were rounded down to those that were asked, and so was the ACR."""
-        return bool(self.spec and self.spec.budget.radii)
+        return metrics.average_certified_radius(self.table)
 
     @property
     def acr_text(self) -> str:
         """ACR, marked where it was rounded down with the radii."""
-        return format_acr(self.acr, is_at=self.is_at)
+        return metrics.format_acr(self.acr, is_at=self.is_at)
 
     @property
     def has_times(self) -> bool:
@@ -109,7 +106,7 @@ def describe_named(thing: Named) -> str:
 
 def kinds_of_answers(runs: Iterable[Entry]) -> str:
     """Which kinds of certificate the runs show."""
-    return " and ".join(sorted({kind_of_answers(run.table) for run in runs}))
+    return " and ".join(sorted({metrics.kind_of_answers(run.table) for run in runs}))
 
 
 def joined(*parts: str) -> str:

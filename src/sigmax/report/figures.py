@@ -2,8 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -15,7 +13,6 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from sigmax.data import ImageSource
-from sigmax.files import write_atomically
 from sigmax.noise import find_noise
 from sigmax.report import canvas, metrics
 from sigmax.report.canvas import COLOURS, PAGE, STYLE, literal
@@ -35,8 +32,8 @@ _MOST_BANDS = 3  # in a panel: more would hide each other
 _SINGLE = "single runs"  # the title of a panel
 _UNIT = "(input units)"
 _Style = dict[str, Any]  # of a line: colour and dashes
-_Curves = list[tuple[str, _Style, list[CertificateTable]]]  # label, style, and tables to draw the best of
-_Panels = list[tuple[str, _Curves]]  # each with its title
+Curves = list[tuple[str, _Style, list[CertificateTable]]]  # label, style, and tables to draw the best of
+Panels = list[tuple[str, Curves]]  # each with its title
 
 
 @mpl.rc_context(STYLE)
@@ -52,7 +49,7 @@ def draw_accuracy(section: Section) -> Figure:
     rows = [_panels(section, search, styles) for search in searches]
     figure, parts, places = canvas.new_panels(len(rows[0]), parts=len(rows))
     for part, search, row, axes in zip(parts, searches, rows, places, strict=True):
-        _draw_panels(row, axes, [run.table for run in section.runs])
+        draw_panels(row, axes, [run.table for run in section.runs])
         for (title, _), panel in zip(row, axes, strict=True):
             if title == _SINGLE or (panel is axes[-1] and len(styles) <= _IN_A_LEGEND):
                 panel.legend(loc="upper right", title=title_of_legend)
@@ -63,11 +60,11 @@ def draw_accuracy(section: Section) -> Figure:
     return figure
 
 
-def _panels(section: Section, search: str, styles: Mapping[str, _Style]) -> _Panels:
+def _panels(section: Section, search: str, styles: Mapping[str, _Style]) -> Panels:
     """The panels of a row: one for each sigma0, one of logs that do not say theirs, and one of the best over all."""
     runs = section.runs
     shown = [(family, series) for (family, of), series in section.series.items() if of in ("", search)]
-    panels: _Panels = []
+    panels: Panels = []
     for sigma in sorted({run.sigma0 for run in runs if run.sigma0 is not None}):
         searched = {run.search for run in runs if run.sigma0 == sigma} - {""}
         at = {family: [run.table for run in members if run.sigma0 == sigma] for family, members in shown}
@@ -94,11 +91,11 @@ def draw_steps(series: Sequence[Sequence[Entry]]) -> Figure:
     steps = sorted({run.steps or 0 for runs in series for run in runs})
     shades = [canvas.shade(COLOURS[0], strength) for strength in np.linspace(0.3, 1.0, len(steps))]
     styles: dict[str, _Style] = {f"$K$ = {k:,}": {"color": shade} for k, shade in zip(steps, shades, strict=True)}
-    panels: _Panels = []
+    panels: Panels = []
     for runs in series:
         curves = [(k, styles[k], [run.table]) for run in runs for k in [f"$K$ = {run.steps:,}"]]
         panels.append((f"{_title(runs[0])}\nACR {', '.join(run.acr_text for run in runs)}", curves))
-    _draw_panels(panels, axes, [run.table for runs in series for run in runs])
+    draw_panels(panels, axes, [run.table for runs in series for run in runs])
     _legend_below(figure, styles)
     return figure
 
@@ -219,29 +216,6 @@ def _extreme_rows(run: Entry, baseline: Entry | None) -> dict[int, str]:
     return chosen
 
 
-@mpl.rc_context(STYLE)
-def compare_runs(
-    tables: Sequence[tuple[str, CertificateTable]], images: NDArray[np.float32], rows: Sequence[int], path: Path
-) -> None:
-    """Write a PNG: curves of named tables, above images (k, channels, height, width) of some rows of the last table."""
-    figure = canvas.new_figure(PAGE, 5.0)
-    upper, lower = np.ravel(np.asarray(figure.subfigures(2, 1, height_ratios=(2.4, 1))))
-    axes = upper.subplots()
-    curves: _Curves = []
-    for (name, table), colour in zip(tables, cycle(COLOURS), strict=False):
-        acr = format_nearest(metrics.average_certified_radius(table))
-        label = literal(f"{name} ({metrics.kind_of_answers(table)}), ACR {acr}")
-        curves.append((label, {"color": colour}, [table]))
-    _draw_panels([("", curves)], [axes], [table for _, table in tables])
-    axes.legend(loc="upper right")
-    for picture, image, row in zip(lower.subplots(1, len(rows), squeeze=False)[0], images, rows, strict=True):
-        canvas.draw_image(picture, image)
-        answer = "abstains" if table.predict[row] == ABSTAIN else f"says {table.predict[row]}"
-        sigma, radius = format_nearest(table.sigma[row]), format_down(table.radius[row])
-        picture.set_title(f"{answer}\n$\\sigma$ = {sigma}\nradius {radius}")
-    write_atomically(path, canvas.render(figure)["png"])
-
-
 def short_names(runs: Sequence[Entry]) -> list[str]:
     """The names of the runs without the words that all of them begin with."""
     words = [re.split(r"(?<=[-_/ ])", run.name) for run in runs]
@@ -250,7 +224,7 @@ def short_names(runs: Sequence[Entry]) -> list[str]:
     return ["".join(parts) for parts in words]
 
 
-def _draw_panels(panels: _Panels, places: Sequence[Axes], tables: Sequence[CertificateTable]) -> None:
+def draw_panels(panels: Panels, places: Sequence[Axes], tables: Sequence[CertificateTable]) -> None:
     """Draw each curve down to 0, and all to a little beyond the largest radius; a panel without curves is left out."""
     largest = max(float(metrics.counted_radii(table).max(initial=0.0)) for table in tables)
     grid = np.linspace(0.0, 1.05 * largest or 1.0, 1001)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,6 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from sigmax.errors import InvalidInputError
 from sigmax.rounding import format_nearest
 from sigmax.runs import ABSTAIN, CertificateTable
+
+if TYPE_CHECKING:
+    from sigmax.runs import CertificationSpec
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0)
 CONFIDENCE = 0.95  # of the intervals over inputs
@@ -54,6 +57,13 @@ def special_backend(backend: str | None) -> str:
     """The backend without its version where it is not PyTorch itself: its numbers are not shown without it."""
     name = (backend or "").partition(" ")[0]
     return "" if name == "torch" else name
+
+
+def kind_of_noise(spec: "CertificationSpec | None") -> str:
+    """Whether the noise of a run was "exact", or in "float"; empty where the record does not say."""
+    if spec is None or spec.found is None:
+        return ""
+    return "float" if spec.found.levels is None else "exact"
 
 
 def common_radii(tables: Sequence[CertificateTable]) -> tuple[float, ...]:
@@ -142,14 +152,6 @@ def common_inputs(table: CertificateTable, baseline: CertificateTable) -> tuple[
     return table, baseline
 
 
-def on_common_inputs(tables: Sequence[CertificateTable]) -> list[CertificateTable]:
-    """All tables on the inputs that all of them have, in one order."""
-    first, *rest = tables
-    for table in rest:
-        first, _ = common_inputs(first, table)
-    return [first, *(common_inputs(table, first)[0] for table in rest)]
-
-
 def gained_radii(table: CertificateTable, baseline: CertificateTable) -> NDArray[np.float64]:
     """The radius that each input gained over a baseline with the same rows, wrong answers counting as 0."""
     return counted_radii(table) - counted_radii(baseline)
@@ -197,6 +199,7 @@ class Summary:
     acr_inside: float | None = None  # ACR of the other inputs; None: no bound is known, or there are no others
     backend: str | None = None  # what ran the network; None: not recorded
     is_at: bool = False  # radii are rounded down to those that were asked, and so is the ACR
+    noise: str = ""  # "exact" or "float"; empty: not recorded
 
 
 def summarise(
@@ -207,6 +210,7 @@ def summarise(
     upper: float | None = None,
     backend: str | None = None,
     is_at: bool = False,
+    noise: str = "",
 ) -> Summary:
     """What `sigmax show` prints of a table; `upper` is the upper bound of its search, where it has one."""
     return Summary(
@@ -221,16 +225,14 @@ def summarise(
         acr_inside=inner_acrs(table, upper)[0],
         backend=backend,
         is_at=is_at,
+        noise=noise,
     )
 
 
 def inner_acrs(
     table: CertificateTable, upper: float | None, baseline: CertificateTable | None = None
 ) -> tuple[float | None, float | None]:
-    """ACR without the inputs whose sigma is at the upper bound of the search, and that of a baseline without them.
-
-    None where no bound is known, where there is no baseline, or where there are no other inputs.
-    """
+    """ACR without inputs whose sigma is at the upper bound, and that of a baseline without them; None: not known."""
     inside = select_rows(table, ~_is_at_bound(table, upper))
     if upper is None or not len(inside):
         return None, None

@@ -6,7 +6,6 @@ Numbers travel to the page as whole thousandths, rounded down here once: no brow
 import math
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from io import BytesIO
 from itertools import count
 from pathlib import Path
@@ -19,8 +18,8 @@ from PIL import Image
 
 from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError
+from sigmax.look import script_digest, whole_script, whole_style
 from sigmax.named import name_of
-from sigmax.noise import Gaussian, Uniform
 from sigmax.report import metrics
 from sigmax.report.canvas import COLOURS, family_styles
 from sigmax.report.entries import Entry, joined
@@ -51,7 +50,7 @@ def render_page(
     """A page of these runs for any browser, without a network, in less than 5 MB; `source` has their pictures."""
     pictured = [run for run in runs if source and len(run.table) and run.fits(source)]
     sprite = _make_sprite(source, pictured) if source and pictured and len(source.shape) == 3 else None
-    script, parts = (_ASSETS / "page.js").read_text(), sections(runs)
+    script, parts = whole_script((_ASSETS / "page.js").read_text()), sections(runs)
     unsaid = [min((left_to_say(table.scope, part.runs) for part in parts), key=len) for table in tables]
     found = [(part, [pair for pair in pairs if pair.run in part.runs]) for part in parts]
     content = {
@@ -64,9 +63,9 @@ def render_page(
             for part in parts
         ],
         "sprite": sprite,
-        "style": (_ASSETS / "page.css").read_text(),
+        "style": whole_style((_ASSETS / "page.css").read_text()),
         "script": script,
-        "script_digest": b64encode(sha256(script.encode()).digest()).decode(),
+        "script_digest": script_digest(script),
     }
     environment = Environment(loader=FileSystemLoader(_ASSETS), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
@@ -137,11 +136,11 @@ def _run_data(run: Entry, baseline: Entry | None, step: int) -> dict[str, Any]:
     compared = {"gained": int((gain > 0).sum()), "lost": int((gain < 0).sum()), "mean": mean}
     return {
         "name": run.name,
-        "kind": joined(metrics.kind_of_answers(table), run.special_backend),
+        "kind": joined(metrics.kind_of_answers(table), run.noise, run.special_backend),
         "rows": len(table),
         "is_per_input": run.is_per_input,
         "sigma0": None if run.sigma0 is None else round(1e6 * run.sigma0),
-        "noise": _noise_name(run),
+        "noise": name_of(type(run.spec.noise)) if run.spec else f"l{table.norm}",  # a log had the usual one of its norm
         "predict": table.predict[::step].tolist(),
         "radius": _thousandths(table.radius[::step]),
         "sigma": _millionths(table.sigma[::step]),
@@ -153,12 +152,6 @@ def _run_data(run: Entry, baseline: Entry | None, step: int) -> dict[str, Any]:
         "change": np.sign(gain[::step]).astype(int).tolist() if baseline else None,
         "compared": compared if baseline else None,
     }
-
-
-def _noise_name(run: Entry) -> str | None:
-    """The noise that the page can draw; None: one's own. A log had the usual noise of its norm."""
-    name = name_of(type(run.spec.noise)) if run.spec else {1: Uniform.name, 2: Gaussian.name}.get(run.table.norm)
-    return name if name in (Gaussian.name, Uniform.name) else None
 
 
 def _thousandths(values: NDArray[np.float64]) -> list[int]:

@@ -37,8 +37,9 @@ def _headline(pair: Pair, *, is_only: bool) -> str:
     before, after = (metrics.format_acr(mean, is_at=is_at) for mean, is_at in means)
     names = run.name, baseline.name
     if run.is_per_input and baseline.is_per_input is False and run.spec:
-        at = "" if is_only or run.sigma0 is None else f" at sigma0 = {run.sigma0:g}"
-        names = f"{run.family}, {run.search}{at}", "one sigma"
+        at = "" if is_only or run.sigma0 is None else f", sigma0 = {run.sigma0:g}"
+        family = "" if run.family.startswith("per-input") else run.family
+        names = f"per-input sigma ({joined(family, run.search)}{at})", "one sigma"
     p = f"p < {_LEAST_P:g}" if found.p_value < _LEAST_P else f"p = {format_p(found.p_value)}"
     said = f"{names[0]} against {names[1]}: ACR {before} → {after}, {found.gained:,} of {found.inputs:,} gained, "
     said += joined(f"{found.lost:,} lost", p)
@@ -155,6 +156,22 @@ def gain_table(section: Section, pairs: Sequence[Pair], radii: Sequence[float]) 
     return ResultTable.of(section.file("gain"), said, rows, scope=scope_of_pairs(pairs))
 
 
+def orders_table(section: Section) -> ResultTable:
+    """How much settled answers depend on the order of the inputs, of the runs that were settled in other orders."""
+    rows = []
+    for run in section.runs:
+        if run.orders is not None:
+            found = run.orders
+            counts = {"orders": found.orders, "answers": found.answers, "labels": found.labels, "radii": found.radii}
+            cells = {name: Cell(f"{count:,}", count) for name, count in counts.items()}
+            change = Cell(format_nearest(found.largest), found.largest)
+            rows.append({"run": section.label(run), **cells, "largest change": change})
+    said = "Inputs whose settled answer, label or radius ever differs when the points are settled in random orders, "
+    said += "and the largest change of a radius."
+    ordered = [run for run in section.runs if run.orders is not None]
+    return ResultTable.of(section.file("orders"), said, rows, scope=scope(ordered))
+
+
 def runtime_table(section: Section) -> ResultTable:
     """Seconds per input and in all, of the runs whose records say so."""
     timed, rows = [run for run in section.runs if run.has_times], []
@@ -179,7 +196,7 @@ def settings_of(run: Entry) -> dict[str, str]:
     own_noise = describe_named(spec.noise) if spec and not isinstance(spec.noise, Gaussian | Uniform) else ""
     said = {
         "run": run.name,
-        "certificates": metrics.kind_of_answers(table),
+        "certificates": joined(metrics.kind_of_answers(table), run.noise),
         "model": spec and spec.model.name,
         "backend": run.backend,
         "data": spec and spec.data.name,
@@ -201,11 +218,12 @@ def settings_in_words(run: Entry) -> str:
     words = {"data": " of ", "model": " from ", "backend": ", run by ", "norm": ", in ", "sigma0": "; sigma0 = "}
     words |= {"search": ", sigma by ", "n0": "; n0 = ", "n": ", n = ", "alpha": ", alpha = ", "seed": ", seed "}
     known = (f"{word}{said[name]}" for name, word in words.items() if said[name] != UNKNOWN)
-    return f"{said['certificates']} certificates of {said['inputs']} inputs{''.join(known)}."
+    kind, _, noise = said["certificates"].partition(", ")
+    return f"{kind} certificates of {said['inputs']} inputs{''.join(known)}{f', {noise} noise' * bool(noise)}."
 
 
 def scope(runs: Sequence[Entry]) -> str:
-    """What a caption must say of its runs: inputs, n, alpha, a backend other than PyTorch, and kind of certificate."""
+    """What a caption must say: inputs, n, alpha, a backend other than PyTorch, kinds of noise and certificate."""
     return joined(common_facts(runs), f"{kinds_of_answers(runs)} certificates")
 
 
@@ -218,7 +236,9 @@ def common_facts(runs: Sequence[Entry]) -> str:
     names = sorted({run.backend.partition(" ")[0] for run in runs} - {""})
     backends = f"run by {' or '.join(names)}" if any(run.special_backend for run in runs) else ""
     inputs = f"{counts} inputs" + (f" of {kinds}" if kinds else "")
-    return joined(inputs, f"n = {ns}", f"alpha = {alphas}" if alphas else "", backends)
+    noises = " and ".join(sorted({run.noise for run in runs} - {""}))
+    alpha, noise = f"alpha = {alphas}" if alphas else "", f"{noises} noise" if noises else ""
+    return joined(inputs, f"n = {ns}", alpha, backends, noise)
 
 
 def scope_of_pairs(pairs: Sequence[Pair]) -> str:

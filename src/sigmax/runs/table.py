@@ -20,6 +20,7 @@ from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.errors import RecordError
 
 if TYPE_CHECKING:
+    from sigmax.runs.orders import Orders
     from sigmax.runs.spec import CertificationSpec
 
 TABLE, CONFIG = "certificates.tsv", "config.json"
@@ -153,6 +154,7 @@ class Run:
 
     table: CertificateTable
     spec: "CertificationSpec | None"
+    orders: "Orders | None" = None  # how much its answers depend on their order; None: nobody has tried
 
     @property
     def name(self) -> str:
@@ -168,9 +170,10 @@ def read_run(path: Path | str) -> Run:
     is_run = (path.is_dir() or path.name == TABLE) and config.exists()
     if not is_run:
         return Run(table=table, spec=None)
+    from sigmax.runs.orders import read_orders
     from sigmax.runs.spec import read_spec  # here, because it takes torch, and a table alone does not
 
-    return Run(table=table, spec=read_spec(config))
+    return Run(table=table, spec=read_spec(config), orders=read_orders(config.parent))
 
 
 def read_runs(paths: Sequence[Path | str]) -> dict[Path, Run]:

@@ -58,7 +58,7 @@ def noisy_accuracy(
     `most` limits the images; then they are spread evenly over the source.
     """
     device = next(network.parameters()).device
-    stream = random_stream(seed, 0, Stage.PREDICTION, device)
+    stream = random_stream(seed, 0, Stage.EVALUATION, device)
     hits, judged = 0, range(0, len(source), math.ceil(len(source) / most) if most else 1)
     with evaluating(network) as fixed:
         for start in range(0, len(judged), _ROWS):

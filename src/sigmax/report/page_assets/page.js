@@ -1,4 +1,3 @@
-"use strict";
 // Draws what the report wrote beside it; asks nothing of any network. Radii and gains are whole thousandths,
 // already rounded down; sigmas are whole millionths. Text is only ever set as text, never as markup.
 
@@ -17,63 +16,6 @@ const sigmaText = (millionths) => (millionths === null ? "not said" : thousandth
 const signed = (whole) => (whole > 0 ? "+" : whole < 0 ? "−" : "") + thousandths(Math.abs(whole));
 const ruleText = (rule) => ({ "": "not said", point: "no memory" })[rule] ?? rule;
 const counted = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
-
-// ---------------------------------------------------------------- nodes
-
-function fill(node, attributes, children) {
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-const html = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
-const svg = (tag, attributes = {}, ...children) =>
-  fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
-
-function table(header, rows) {
-  const head = html("tr", {}, ...header.map((cell) => html("th", { scope: "col" }, cell)));
-  const body = rows.map(([first, ...rest]) =>
-    html("tr", {}, html("th", { scope: "row" }, first), ...rest.map((cell) => html("td", {}, String(cell)))),
-  );
-  return html("table", { class: "numbers" }, html("thead", {}, head), html("tbody", {}, ...body));
-}
-
-// ---------------------------------------------------------------- axes
-
-// The smallest of 1, 2, 5, 10, … that cuts the span into at most so many parts.
-function roundStep(span, parts) {
-  const rough = Math.max(span, 1) / parts;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough);
-}
-
-const tickText = (value, step) => value.toFixed(Math.max(0, -Math.floor(Math.log10(step) + 1e-9)));
-
-// A drawing of this size with two axes; x and y are {from, to, unit, label}, `unit` making a plain number of a value.
-function makePlot(width, height, x, y) {
-  const left = 52, right = width - 18, top = 10, bottom = height - 44;
-  const toX = (value) => left + ((right - left) * (value - x.from)) / (x.to - x.from);
-  const toY = (value) => bottom - ((bottom - top) * (value - y.from)) / (y.to - y.from);
-  const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
-  const line = (x1, y1, x2, y2, name) => root.append(svg("line", { x1, y1, x2, y2, class: name }));
-  const text = (at, value, attributes) => root.append(svg("text", { x: at[0], y: at[1], ...attributes }, value));
-  for (const [axis, place] of [[x, toX], [y, toY]]) {
-    const step = Math.max(roundStep(axis.to - axis.from, axis === x ? Math.max(3, Math.floor(width / 75)) : 5), axis.least ?? 0);
-    for (let value = Math.ceil(axis.from / step) * step; value <= axis.to + step / 1e6; value += step) {
-      const at = place(value), label = tickText(value / axis.unit, step / axis.unit);
-      if (axis === x) {
-        line(at, bottom, at, bottom + 5, "axis");
-        text([at, bottom + 20], label, { "text-anchor": "middle" });
-      } else {
-        line(left, at, right, at, "grid");
-        text([left - 8, at + 4], label, { "text-anchor": "end" });
-      }
-    }
-  }
-  line(left, bottom, right, bottom, "axis");
-  text([(left + right) / 2, height - 6], x.label, { "text-anchor": "middle" });
-  text([0, 0], y.label, { "text-anchor": "middle", transform: `translate(13 ${(top + bottom) / 2}) rotate(-90)` });
-  return { root, toX, toY, left, right, top, bottom };
-}
 
 // ---------------------------------------------------------------- the view, and the address that restores it
 
@@ -337,6 +279,8 @@ const scatter = { place: document.querySelector("#scatter .plot"), spots: [], in
 scatter.place.setAttribute("tabindex", "0");
 scatter.place.setAttribute("role", "application");
 
+const firstWord = (kind) => kind.split(",")[0];  // point or settled: an axis has no room for more
+
 // A few paths of many dots, not many nodes: ten thousand inputs stay quick.
 function drawScatter() {
   const run = chosen(), part = document.getElementById("scatter");
@@ -354,8 +298,8 @@ function drawScatter() {
   const width = Math.max(260, scatter.place.clientWidth), height = 320;
   const all = Object.values(dots).flatMap((map) => [...map.values()]);
   const [across, up] = [0, 1].map((place) => 1.04 * all.reduce((most, { point }) => Math.max(most, point[place]), 1));
-  const plot = makePlot(width, height, { from: 0, to: across, unit: 1000, label: `radius in the baseline (${report.runs[run.fixed].kind})` },
-    { from: 0, to: up, unit: 1000, label: `radius in this run (${run.kind})` });
+  const plot = makePlot(width, height, { from: 0, to: across, unit: 1000, label: `radius in the baseline (${firstWord(report.runs[run.fixed].kind)})` },
+    { from: 0, to: up, unit: 1000, label: `radius in this run (${firstWord(run.kind)})` });
   const reach = Math.min(across, up);
   plot.root.append(svg("line", { x1: plot.toX(0), y1: plot.toY(0), x2: plot.toX(reach), y2: plot.toY(reach), class: "diagonal" }));
   for (const [name, map] of Object.entries(dots)) {
@@ -476,7 +420,7 @@ function drawPicture(run, row) {
   const views = [[picture, "clean"]];
   const chosenSigma = run.sigma?.[row] ?? null;
   for (const [sigma, name] of [[run.sigma0, "sigma0"], [run.is_per_input ? chosenSigma : null, "sigma*"]]) {
-    if (sigma === null || !run.noise) continue;
+    if (sigma === null || !(run.noise in NOISES)) continue;  // one's own noise only its Python can draw
     const noisy = html("canvas", { class: "noisy picture", width, height, role: "img", "aria-label": `input ${idx} under noise at ${name}` });
     Object.assign(noisy.style, { width: `${across}px`, height: `${down}px`, backgroundImage: "none" });
     sheet.then((image) => drawNoise(noisy, image, cell, sigma / 1e6, run.noise, idx));
@@ -506,11 +450,15 @@ function numbersFrom(seed) {
   };
 }
 
+const uniform = (next) => 2 * next() - 1;
+const gaussian = (next) => Math.sqrt(-2 * Math.log(1 - next())) * Math.cos(2 * Math.PI * next());
+const NOISES = { uniform, gaussian, l1: uniform, l2: gaussian };
+
 function drawNoise(canvas, image, cell, sigma, noise, seed) {
   const { columns, width, height, is_grey } = report.sprite, pen = canvas.getContext("2d");
   pen.drawImage(image, (cell % columns) * width, Math.floor(cell / columns) * height, width, height, 0, 0, width, height);
   const pixels = pen.getImageData(0, 0, width, height), next = numbersFrom(seed + 1);
-  const draw = { uniform: () => 2 * next() - 1, gaussian: () => Math.sqrt(-2 * Math.log(1 - next())) * Math.cos(2 * Math.PI * next()) }[noise];
+  const draw = () => NOISES[noise](next);
   for (let at = 0; at < pixels.data.length; at += 4) {
     const grey = draw();
     for (const channel of [0, 1, 2]) pixels.data[at + channel] += 255 * sigma * (is_grey || !channel ? grey : draw());
@@ -637,21 +585,6 @@ document.getElementById("pages").addEventListener("click", (event) => {
   document.querySelector(".gallery-head").scrollIntoView({ block: "start" });
 });
 
-// ---------------------------------------------------------------- light and dark
-
-const theme = document.getElementById("theme");
-const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-const showTheme = (isDark) => theme.setAttribute("aria-pressed", isDark);
-theme.addEventListener("click", () => {
-  const isDark = theme.getAttribute("aria-pressed") !== "true";
-  document.documentElement.style.colorScheme = isDark ? "dark" : "light";
-  showTheme(isDark);
-});
-prefersDark.addEventListener("change", () => {
-  document.documentElement.style.colorScheme = "";
-  showTheme(prefersDark.matches);
-});
-
 // ---------------------------------------------------------------- begin
 
 function drawAll() {
@@ -671,5 +604,4 @@ addEventListener("hashchange", () => {
   readAddress();
   drawAll();
 });
-showTheme(prefersDark.matches);
 readAddress();
