@@ -57,3 +57,11 @@ def test_readme_gives_the_two_commands_and_its_files_exist() -> None:
     links = [part.split(")")[0] for part in text.split("](")[1:]]
     assert len(links) >= 6
     assert all((ROOT / link.partition("#")[0]).exists() for link in links if "://" not in link)
+
+
+def test_readme_renders_where_packages_are_listed() -> None:
+    """There, Markdown is all that is shown: markup of other kinds and extensions would stand there as text."""
+    text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert text.startswith("# sigmax")
+    assert not re.search(r"</?[a-zA-Z]|^!!! |^::: |\{:|\$\$", text, re.MULTILINE)
+    assert "```" not in text  # every block is closed

@@ -455,7 +455,7 @@ const gaussian = (next) => Math.sqrt(-2 * Math.log(1 - next())) * Math.cos(2 * M
 const NOISES = { uniform, gaussian, l1: uniform, l2: gaussian };
 
 function drawNoise(canvas, image, cell, sigma, noise, seed) {
-  const { columns, width, height, is_grey } = report.sprite, pen = canvas.getContext("2d");
+  const { columns, width, height, is_grey } = report.sprite, pen = canvas.getContext("2d", { willReadFrequently: true });
   pen.drawImage(image, (cell % columns) * width, Math.floor(cell / columns) * height, width, height, 0, 0, width, height);
   const pixels = pen.getImageData(0, 0, width, height), next = numbersFrom(seed + 1);
   const draw = () => NOISES[noise](next);
