@@ -87,8 +87,7 @@ class SmoothedClassifier:
     ) -> Self:
         """A network with a card, ready to certify: `zoo:NAME` (`sigmax models` lists them), a checkpoint or a folder.
 
-        Classes, normalisation, noise and sigma are those of the card. `sigma` may also be the name of a search such as
-        "halving", whose limits are then the range of sigma of the training. A reference also says the backend.
+        Noise, sigma and the limits of a search that `sigma` names, such as "halving", are those of the training.
         """
         return cls(**pretrained(model, sigma, batch_size), levels=levels, batch_size=batch_size)
 
@@ -372,8 +371,7 @@ class SmoothedClassifier:
         kind = (x.device, x.dtype, rows, *x.shape[1:])
         if not rows or kind in self._asked:
             return
-        few = x[:rows]
-        sigma = few.new_full((len(few),), self.search.initial)
+        few, sigma = x[:rows], x.new_full((len(x[:rows]),), self.search.initial)
         batch = noisy_batch(few, sigma, noise=self.noise, levels=self.levels, streams=streams[:rows], rows=rows)
         self.classifier.check_answers(batch, batch.new_full((rows,), self.search.initial))
         self._asked.add(kind)

@@ -197,6 +197,8 @@ def predict(
         how = "point, no memory" if memory is None else f"{'recalled' if given.is_recalled else 'new'}, {given.rule}"
         view.add_row(image_file, label, format_down(given.radius), f"{given.sigma:.4g}", how)
     print_whole(view)
+    if opened is not None and opened.digest is not None:
+        say(f"by the frozen memory with digest {opened.digest}")
 
 
 @command

@@ -102,7 +102,10 @@ def _append_rows(work: Prepared, run: RunFolder, memory: Memory | None, done: in
 
 def _open_memory(place: str | Path, work: Prepared) -> Memory:
     kind = FrozenMemory if work.spec.frozen else CertificateMemory
-    return kind.open(place, norm=work.smoothed.noise.norm, fingerprint=work.smoothed.fingerprint)
+    memory = kind.open(place, norm=work.smoothed.noise.norm, fingerprint=work.smoothed.fingerprint)
+    if isinstance(memory, FrozenMemory):
+        memory.check_search(work.spec.search)
+    return memory
 
 
 def _clear_memory(path: Path) -> None:

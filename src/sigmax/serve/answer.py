@@ -12,7 +12,6 @@ from torch import Tensor
 
 from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate, Rule, SettledCertificate
-from sigmax.errors import InvalidInputError
 from sigmax.jobs import UnderWay
 from sigmax.memory import FrozenMemory, Memory
 from sigmax.sampling import Progress
@@ -106,13 +105,7 @@ class Answerer:
 
     def __init__(self, smoothed: SmoothedClassifier, budget: Budget, memory: Memory | None = None) -> None:
         if isinstance(memory, FrozenMemory):
-            is_one = not smoothed.search.is_per_input and abs(smoothed.search.initial / memory.sigma - 1) < 1e-6
-            if not is_one:
-                raise InvalidInputError(
-                    f"expected the one sigma={memory.sigma:g} of this frozen memory outside its balls, got "
-                    f"{'per-input sigma' if smoothed.search.is_per_input else f'sigma={smoothed.search.initial:g}'}; "
-                    f"use --sigma {memory.sigma:g} without --per-input"
-                )
+            memory.check_search(smoothed.search)
         self.smoothed = smoothed
         self.budget = budget
         self.memory = memory

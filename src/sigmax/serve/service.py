@@ -109,10 +109,11 @@ class Service:
         )
         if budget.n > self.limits.n:
             raise InvalidInputError(f"expected n <= {self.limits.n}, got n={budget.n}; this service allows no more")
-        smoothed = self.desk.answerer.smoothed
-        x, _ = smoothed.checked(torch.from_numpy(images), None)
-        if smoothed.levels is not None:
-            to_pixels(x, smoothed.levels)
+        if not np.isfinite(images).all():
+            raise InvalidInputError("expected finite numbers, got NaN or infinity; send pixels between 0 and 1")
+        x, levels = torch.from_numpy(images), self.desk.answerer.smoothed.levels
+        if levels is not None:
+            to_pixels(x, levels)
         until = None if deadline is None else time.monotonic() + deadline
         return [Question(x=each, budget=budget, deadline=until, on_proved=on_proved) for each in x]
 
