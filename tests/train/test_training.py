@@ -1,13 +1,15 @@
 """Trainings on the digits: what they learn, and what does not change them."""
 
+import csv
 import errno
 import json
 import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 import pytest
@@ -403,6 +405,51 @@ def test_the_tensorboard_curves_hold_every_point_once(digits: ImageSource, tmp_p
                 points.setdefault(value.tag, []).append(event.step)
     assert set(points) == {"loss", "noisy_accuracy", "mean_sigma", "learning_rate", "sigma"}
     assert all(steps == [20, 40, 60] for steps in points.values())
+
+
+def test_a_longer_training_continues_a_finished_one(digits: ImageSource, tmp_path: Path) -> None:
+    longer = replace(SHORT, epochs=SHORT.epochs + 1)
+    seen: list[StepReport] = []
+    train(SHORT, digits, tmp_path)
+    before = read_checkpoint(tmp_path / "checkpoint.pt")["weights"]
+    train(longer, digits, tmp_path, resume=True, on_step=seen.append)
+    assert {report.epoch for report in seen} == {longer.epochs}  # only what was added
+    after = read_checkpoint(tmp_path / "checkpoint.pt")["weights"]
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    with pytest.raises(RecordError, match="epochs"):
+        train(SHORT, digits, tmp_path, resume=True)  # it cannot become shorter
+    with pytest.raises(RecordError, match="lr"):
+        train(replace(longer, epochs=9, lr=0.01), digits, tmp_path, resume=True)
+
+
+def test_held_out_accuracy_is_logged_after_each_epoch(digits: ImageSource, tmp_path: Path) -> None:
+    seen: list[StepReport] = []
+    test = load_source("digits", split="test")
+    train(SHORT, digits, tmp_path, held_out=test, on_step=seen.append, log_to="csv")
+    judged = {report.step: report.held_out_accuracy for report in seen if report.held_out_accuracy is not None}
+    every = len(seen) // SHORT.epochs
+    assert list(judged) == [every * (epoch + 1) for epoch in range(SHORT.epochs)]
+    with (tmp_path / "csv" / "from-step-0" / "metrics.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["held_out_accuracy"]]
+    assert {int(row["step"]): float(row["held_out_accuracy"]) for row in rows} == judged
+    plain = train(SHORT, digits, tmp_path / "plain")  # judging changes nothing of the training
+    assert plain.noisy_accuracy == {}
+    for name, tensor in read_checkpoint(tmp_path / "checkpoint.pt")["weights"].items():
+        assert torch.equal(tensor, read_checkpoint(tmp_path / "plain" / "checkpoint.pt")["weights"][name])
+
+
+@pytest.mark.parametrize("kind", ["mlflow", "wandb"])
+def test_trackers_write_into_the_folder_only(
+    digits: ImageSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Literal["mlflow", "wandb"]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if find_spec(kind) is None:
+        with pytest.raises(InvalidInputError, match=f"pip install {kind}"):
+            train(SHORT, digits, tmp_path / "run", log_to=kind)
+        return
+    train(SHORT, digits, tmp_path / "run", log_to=kind)
+    assert any((tmp_path / "run" / kind).iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_the_gradient_is_cut(digits: ImageSource) -> None:

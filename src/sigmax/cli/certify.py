@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.table import Table
 
-from sigmax.cli.console import note, out_console, print_runs, resumable, say, track
+from sigmax.cli.console import confirm_long, note, out_console, print_runs, print_whole, resumable, say, track
 from sigmax.cli.engines import EngineOptions, parse_shard
 from sigmax.cli.groups import command
 from sigmax.cli.options import ModelOptions, SamplingOptions, SearchOptions, parse_radii, parse_seed
@@ -53,6 +53,7 @@ def certify(
     out: Path | None = None,
     resume: bool = False,
     download: bool = False,
+    yes: bool = False,
     as_json: bool = False,
 ) -> None:
     """Certify a data set: the class of each input, and a radius within which nothing changes it.
@@ -91,7 +92,17 @@ def certify(
         # A run goes on with the seed that was drawn for it.
         asked = replace(asked, budget=replace(asked.budget, seed=read_spec(out / CONFIG).budget.seed))
     with resumable(f"the same command with --out {out} --resume"), engine.start(note) as where:
-        execute(asked, out, track=track, engine=where, resume=resume, loaded=loaded, download=download, on_note=note)
+        execute(
+            asked,
+            out,
+            track=track,
+            engine=where,
+            resume=resume,
+            loaded=loaded,
+            download=download,
+            on_note=note,
+            on_estimate=lambda seconds: confirm_long(seconds, yes=yes),
+        )
     if asked.shard is not None:
         _show_shard(asked.shard, out, as_json)
         return
@@ -213,12 +224,13 @@ def predict(
         out_console.print_json(json.dumps([{"image": path, **asdict(answer)} for path, answer in answers.items()]))
         return
     names = loaded.card.class_names if loaded.card else ()
-    view = Table("image", "answer", *(["radius", "rule"] if memory else []), box=None)
+    view = Table("image", "label", "radius", "sigma", "answer", box=None)
     for image_file, given in answers.items():
         name = names[given.label] if given.label is not None and given.label < len(names) else given.label
-        more = [] if given.radius is None else [format_down(given.radius), str(given.rule)]
-        view.add_row(image_file, "abstains" if given.label is None else str(name), *more)
-    out_console.print(view)
+        label = "abstains" if given.label is None else str(name)
+        how = "point, no memory" if memory is None else f"{'recalled' if given.is_recalled else 'new'}, {given.rule}"
+        view.add_row(image_file, label, format_down(given.radius), f"{given.sigma:.4g}", how)
+    print_whole(view)
     if opened is not None and opened.digest is not None:
         say(f"by the frozen memory with digest {opened.digest}")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.table import Table
 
-from sigmax.cli.console import log_console, note, out_console, print_whole, resumable, say, track
+from sigmax.cli.console import confirm_long, log_console, note, out_console, print_whole, resumable, say, track
 from sigmax.cli.engines import EngineOptions
 from sigmax.cli.groups import command
 from sigmax.cli.options import Backend
@@ -48,6 +48,7 @@ def reproduce(
     data: str | None = None,
     train_data: str | None = None,
     download: bool = False,
+    yes: bool = False,
     as_json: bool = False,
 ) -> None:
     """Train what is missing, certify what is missing, and report, with the paper's numbers beside ours.
@@ -91,6 +92,8 @@ def reproduce(
         steps = work.plan(only)
         if not as_json:
             _show_plan(steps, as_json)
+        seconds = sum(step.seconds for step in steps if not step.is_done)
+        confirm_long(min(seconds, 3600 * max_hours if max_hours is not None else seconds), yes=yes)
         with engine.start(note) as where:
             is_finished = _work(work, steps, deadline, where)
         report = work.report()

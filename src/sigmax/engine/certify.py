@@ -29,6 +29,7 @@ def certify(
     loaded: LoadedModel | None = None,
     download: bool = False,
     on_note: Callable[[str], None] | None = None,
+    on_estimate: Callable[[float], None] | None = None,
 ) -> CertificateTable:
     """Execute a request into the run folder `out`; return the whole table.
 
@@ -36,7 +37,8 @@ def certify(
     other. One sigma for all is settled only where the request names a memory. A frozen memory stores nothing; its
     digest is part of the record. A shard is not settled; see `merge_shards`. `track` shows progress, in forward passes
     of one sample. `engine` is where blocks run, by default this process. For `loaded`, `download` and `on_note` see
-    `prepare`.
+    `prepare`. `on_estimate` is told the seconds that the run will take before it begins; if it raises, nothing is
+    begun.
     """
     if spec.batch is None and (out / CONFIG).exists():
         spec = replace(spec, batch=read_spec(out / CONFIG).batch)  # a probe may find another one today
@@ -48,7 +50,9 @@ def certify(
     with open_record(spec, work.source, indices, out, resume=resume) as record:
         left = max(0, len(indices) - record.done)
         if left and on_note is not None:
-            preflight.announce(work, few, left, on_note, workers=engine.workers())
+            seconds = preflight.announce(work, few, left, on_note, workers=engine.workers())
+            if on_estimate is not None:
+                on_estimate(seconds)
         cost = left * work.smoothed.cost(spec.budget)
         with (
             track(f"certifying {left} inputs", cost) as advance,

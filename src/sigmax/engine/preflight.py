@@ -29,8 +29,8 @@ def check(work: Prepared, indices: Sequence[int]) -> Job:
     return work.smoothed.job(torch.from_numpy(work.source.images(few)), work.spec.budget, indices=few)
 
 
-def announce(work: Prepared, few: Job, inputs: int, on_note: Callable[[str], None], *, workers: int = 1) -> None:
-    """Say how long so many inputs take, and whether the network knows noise at all, from a few inputs."""
+def announce(work: Prepared, few: Job, inputs: int, on_note: Callable[[str], None], *, workers: int = 1) -> float:
+    """Say how long so many inputs take, in seconds, and whether the network knows noise at all, from a few inputs."""
     smoothed, budget = work.smoothed, work.spec.budget
     initial, rows, classes = smoothed.search.initial, smoothed.rows(few.x), smoothed.classifier.num_classes
 
@@ -63,3 +63,4 @@ def announce(work: Prepared, few: Job, inputs: int, on_note: Callable[[str], Non
     if seconds >= _SHORT:
         most = "at most " if budget.tolerance or budget.radii or budget.n_wrong else ""
         on_note(f"{inputs} inputs take {most}about {format_duration(seconds)}")
+    return seconds

@@ -171,7 +171,27 @@ def _kept_signal_stack() -> Iterator[None]:
         libc.sigaltstack(ctypes.byref(usual), None)
 
 
+@contextmanager
+def _without_telemetry() -> Iterator[None]:
+    """Send nothing home: OpenVINO and nncf would report their use unless the user opts out."""
+    try:
+        from openvino_telemetry import main
+        from openvino_telemetry.utils.opt_in_checker import ConsentCheckResult
+    except ImportError:  # then they cannot send anything
+        yield
+        return
+    checker, sender = main.OptInChecker, main.TelemetrySender
+    asked, sent = checker.check, sender.send
+    checker.check = lambda *_, **__: ConsentCheckResult.DECLINED  # of a process that did not use them before
+    sender.send = lambda *_, **__: None  # of one that did
+    try:
+        yield
+    finally:
+        checker.check, sender.send = asked, sent
+
+
 @_kept_signal_stack()
+@_without_telemetry()
 def _openvino(model: nn.Module, shape: tuple[int, ...], backend: Backend) -> FastModel:
     try:
         import openvino
@@ -199,6 +219,7 @@ def _openvino(model: nn.Module, shape: tuple[int, ...], backend: Backend) -> Fas
 
     @lru_cache(maxsize=_KEPT)
     @_kept_signal_stack()
+    @_without_telemetry()
     def build(shape: tuple[int, ...], level: float | None) -> openvino.InferRequest:
         """The network for batches of this shape. The noise level of all rows is a constant, folded into the weights."""
         fitting = converted(shape).clone()
@@ -230,6 +251,7 @@ def _openvino(model: nn.Module, shape: tuple[int, ...], backend: Backend) -> Fas
     return FastModel(model, run, f"{backend} {release}", digest=digest(quantized) if quantized is not None else "")
 
 
+@_without_telemetry()
 def _convert(model: nn.Module, *inputs: Tensor) -> "openvino.Model":
     """The network as a graph of OpenVINO, for inputs like these and, if it takes them, noise levels like these."""
     import openvino
