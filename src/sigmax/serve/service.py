@@ -153,7 +153,7 @@ def answer_fields(answer: Answer, names: Sequence[str]) -> dict[str, Any]:
         "label": answer.label,
         "class": names[answer.label] if is_named and answer.label is not None else None,
         "radius": answer.radius,
-        "shown": format_down(answer.radius or 0.0),
+        "shown": format_down(answer.radius),
         "sigma": answer.sigma,
         "alpha": answer.alpha,
         "p_lower": answer.p_lower,
