@@ -75,7 +75,8 @@ class Service:
     @property
     def outputs(self) -> tuple[str, ...]:
         """The outputs of the model."""
-        return output_names(takes_level=self.desk.answerer.smoothed.classifier.takes_level)
+        experts = self.desk.answerer.smoothed.experts
+        return output_names(takes_level=any(expert.classifier.takes_level for expert in experts))
 
     def about(self) -> dict[str, Any]:
         """What the page shows of the service."""
