@@ -2,26 +2,29 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import final
+from typing import Self, final
 
 import torch
 from torch import Tensor
 
-from sigmax.bounds import top_class_p_value
+from sigmax.bounds import leads
 from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
 from sigmax.estimation import Claim, plan_draws
 from sigmax.experts import Experts
-from sigmax.jobs import Decision, Job, UnderWay
+from sigmax.jobs import Decision, Job, UnderWay, check_inputs
+from sigmax.lattice import grid_slack
 from sigmax.models.classifier import BaseClassifier, Outputs
+from sigmax.models.reference import ModelReference
 from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution
 from sigmax.plain import to_plain
-from sigmax.sampling import Progress, count_by_expert, default_batch_size
+from sigmax.pretrained import pretrained
+from sigmax.sampling import Progress, count_by_expert, count_classes, default_batch_size, noisy_batch
 from sigmax.search import Choice, FixedSigma, SearchTask, SigmaSearch
 from sigmax.search.base import BoundedSearch
 from sigmax.selection import select_class
@@ -47,6 +50,7 @@ class SmoothedClassifier:
             hold for every input on that grid, rounding included. None: noise in floating point.
         batch_size: Noisy samples per forward pass; by default chosen by the size of the input.
         identity: Names a model that is no `torch.nn.Module`; see `BaseClassifier`.
+        stages: Stages whose noise is drawn instead of others', where another classifier draws these.
 
     Examples:
         >>> g = SmoothedClassifier(model, num_classes=10, sigma=0.25)
@@ -65,6 +69,7 @@ class SmoothedClassifier:
         levels: int | None = None,
         batch_size: int | None = None,
         identity: str | None = None,
+        stages: Mapping[Stage, Stage] | None = None,
     ) -> None:
         if batch_size is not None and batch_size < 1:
             raise InvalidInputError(f"expected batch_size >= 1, got batch_size={batch_size}")
@@ -88,6 +93,23 @@ class SmoothedClassifier:
             )
         self.levels = levels
         self.batch_size = batch_size
+        self._stages = dict(stages or {})
+        self._asked: set[tuple[object, ...]] = set()  # kinds of batches for which the model was asked twice
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str | ModelReference,
+        *,
+        sigma: SigmaSearch | float | str | None = None,
+        levels: int | None = 255,
+        batch_size: int | None = None,
+    ) -> Self:
+        """A network with a card, ready to certify: `zoo:NAME` (`sigmax models` lists them), a checkpoint or a folder.
+
+        Noise, sigma and the limits of a search that `sigma` names, such as "halving", are those of the training.
+        """
+        return cls(**pretrained(model, sigma, batch_size), levels=levels, batch_size=batch_size)
 
     @property
     def classifier(self) -> BaseClassifier:
@@ -189,7 +211,7 @@ class SmoothedClassifier:
             label, choice = self._choose(job)
             for i, row in enumerate(self._stage_counts(job, choice, Stage.PREDICTION, job.budget.n)):
                 (top, runner_up), (leader, _) = (pair.tolist() for pair in row.topk(2))
-                is_clear = top_class_p_value(top, runner_up) <= alpha
+                is_clear = leads(top, runner_up, n=job.budget.n, alpha=alpha, defect=self._defect(job.x))
                 is_kept = label is None or leader == int(label[i])
                 answers.append(leader if is_clear and is_kept else None)
         return answers
@@ -207,6 +229,7 @@ class SmoothedClassifier:
         x, indices = self.checked(x, indices)
         if truth is not None and len(truth) != len(x):
             raise InvalidInputError(f"expected one true class per input, got {len(truth)} for {len(x)} inputs")
+        self._ask_twice(x, [self._stream(budget.seed, index, Stage.PREFLIGHT) for index in indices])
         classes = None if truth is None else tuple(int(label) for label in truth)
         return Job(x, indices, budget, on_progress, truth=classes)
 
@@ -218,9 +241,12 @@ class SmoothedClassifier:
         """The class and the noise of each input, from samples of their own."""
         self._check_fixed()
         label, choice = self._choose(job)
-        if label is None:
-            label = self._stage_counts(job, choice, Stage.SELECTION, job.budget.n0).argmax(dim=1).to(job.x.device)
-        return Decision(label=label, choice=choice)
+        return self.decide(job, choice) if label is None else Decision(label=label, choice=choice)
+
+    def decide(self, job: Job, choice: Choice) -> Decision:
+        """The class of each input under this noise, from selection samples."""
+        counts = self._stage_counts(job, choice, Stage.SELECTION, job.budget.n0)
+        return Decision(label=counts.argmax(dim=1).to(job.x.device), choice=choice)
 
     def estimate_parts(self, job: Job) -> Iterator[slice]:
         """The parts of a job to estimate together: where inputs may stop early, they share batches with others."""
@@ -229,33 +255,45 @@ class SmoothedClassifier:
 
     def estimate(self, job: Job, decision: Decision) -> list[PointCertificate]:
         """Sample and look in turns until every input has its certificate."""
-        self._check_fixed()
-        inputs = [self._under_way(job, decision, i) for i in range(len(job.x))]
+        inputs = self.begin(job, decision)
         while left := [one for one in inputs if one.point is None]:
-            for expert in sorted({one.expert for one in left}):
-                self._sample(job, decision.choice, [one for one in left if one.expert == expert])
+            self.sample(left, on_progress=job.on_progress)
+            if job.on_progress is not None:
+                unused = sum(job.budget.n - one.drawn for one in left if one.point is not None)
+                job.on_progress(unused)
         return [one.point for one in inputs if one.point is not None]
 
-    def _sample(self, job: Job, choice: Choice, left: Sequence[UnderWay]) -> None:
-        """Sample these inputs, which have the same network, up to their next look or some beyond it."""
-        rows = self.rows(job.x)
-        plans = plan_draws(
-            [one.estimate for one in left], [one.drawn for one in left], [one.due for one in left], batch=rows
-        )
-        draws = [(one, more) for one, plan in zip(left, plans, strict=True) for more in plan]
-        places = torch.tensor([one.place for one, _ in draws])
-        counts = self._counts(
-            job.x[places],
-            choice[places],
+    def begin(self, job: Job, decision: Decision) -> list[UnderWay]:
+        """The inputs of a job on their way to certificates, before the first sample."""
+        self._check_fixed()
+        return [self._under_way(job, decision, i) for i in range(len(job.x))]
+
+    def sample(self, inputs: Sequence[UnderWay], *, on_progress: Progress | None = None) -> None:
+        """Sample each of these inputs until its next look, in shared batches, which samples beyond it fill up."""
+        for expert in sorted({one.expert for one in inputs}):
+            self._sample(expert, [one for one in inputs if one.expert == expert], on_progress)
+
+    def _sample(self, expert: int, inputs: Sequence[UnderWay], on_progress: Progress | None) -> None:
+        x = torch.stack([one.x for one in inputs])
+        rows = self.rows(x)
+        estimates, drawn, due = zip(*((one.estimate, one.drawn, one.due) for one in inputs), strict=True)
+        plans = plan_draws(estimates, drawn, due, batch=rows)
+        draws = [(i, more) for i, plan in enumerate(plans) for more in plan]
+        places = torch.tensor([i for i, _ in draws])
+        counts = count_classes(
+            self.experts[expert].classifier,
+            x[places],
+            torch.cat([one.choice.sigma for one in inputs])[places],
+            tau=torch.cat([one.choice.told for one in inputs])[places],
+            noise=self.noise,
+            levels=self.levels,
             n=[more for _, more in draws],
-            streams=[one.stream for one, _ in draws],
-            on_progress=job.on_progress,
+            streams=[inputs[i].stream for i, _ in draws],
+            batch_size=rows,
+            on_progress=on_progress,
         )
-        for (one, more), new in zip(draws, counts, strict=True):
-            one.take(more, new)
-        if job.on_progress is not None:
-            unused = sum(job.budget.n - one.drawn for one in left if one.point is not None)
-            job.on_progress(unused)
+        for (i, more), new in zip(draws, counts, strict=True):
+            inputs[i].take(more, new)
 
     def certify_job(self, whole: Job) -> list[PointCertificate]:
         """The certificates of all inputs of a job."""
@@ -278,12 +316,13 @@ class SmoothedClassifier:
             noise=self.noise,
             alpha=job.budget.alpha,
             is_exact=self.levels is not None,
-            defect=self.noise.defect(job.x[0].numel(), is_exact=self.levels is not None),
+            defect=self._defect(job.x),
+            slack=0.0 if self.levels is None else grid_slack(job.x[i], self.levels),
         )
         return UnderWay(
-            place=i,
+            x=job.x[i],
             label=label,
-            expert=expert,
+            choice=choice[i : i + 1],
             estimate=job.budget.estimate(claim, truth=None if job.truth is None else job.truth[i]),
             # A fresh stream: reusing the samples of search or selection would void the bound.
             stream=self._stream(job.budget.seed, job.indices[i], Stage.ESTIMATION),
@@ -346,12 +385,28 @@ class SmoothedClassifier:
         selection = budget.n0 * (len(self.experts) if self.search.fixes_class else 1)
         return selection + self.search.cost_of(self.experts) + budget.n
 
+    def _defect(self, x: Tensor) -> float:
+        """How far a probability under the noise drawn for inputs like x, (batch, …), may be from the true one."""
+        return self.noise.defect(x[0].numel(), is_exact=self.levels is not None)
+
     def _stream(self, seed: int, index: int, stage: Stage) -> Stream:
-        return random_stream(seed, index, stage, self.classifier.device)
+        return random_stream(seed, index, self._stages.get(stage, stage), self.classifier.device)
 
     def rows(self, x: Tensor) -> int:
         """Noisy samples per forward pass for inputs like x, (batch, …)."""
         return self.batch_size or default_batch_size(x[0].numel())
+
+    def _ask_twice(self, x: Tensor, streams: Sequence[Stream]) -> None:
+        """Refuse a model that is no function of each row, before it is first sampled with batches of this shape."""
+        rows = self.rows(x) if len(x) else 0
+        kind = (x.device, x.dtype, rows, *x.shape[1:])
+        if not rows or kind in self._asked:
+            return
+        for expert in self.experts:
+            few, sigma = x[:rows], x.new_full((len(x[:rows]),), expert.sigma)
+            batch = noisy_batch(few, sigma, noise=self.noise, levels=self.levels, streams=streams[:rows], rows=rows)
+            expert.classifier.check_answers(batch, batch.new_full((rows,), expert.sigma))
+        self._asked.add(kind)
 
     def _group(self, job: Job) -> int:
         """Inputs to sample together so that padding the last batch costs at most a sixteenth."""
@@ -363,22 +418,7 @@ class SmoothedClassifier:
     def checked(self, x: Tensor, indices: Sequence[int] | None) -> tuple[Tensor, tuple[int, ...]]:
         """The inputs on the device of the model, and their indices; refuses what cannot be certified."""
         self._check_fixed()
-        if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 2:
-            got = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-            raise InvalidInputError(
-                f"expected a floating-point tensor (batch, …), got {got}; divide 8-bit images by 255"
-            )
-        if x.dtype not in (torch.float32, torch.float64):
-            raise InvalidInputError(f"expected float32 or float64, in which noise is fine enough, got {x.dtype}")
-        if x[:1].numel() == 0 and len(x):
-            raise InvalidInputError(f"expected inputs with at least one number each, got shape {tuple(x.shape)}")
-        indices = tuple(range(len(x))) if indices is None else tuple(int(index) for index in indices)
-        if len(indices) != len(x):
-            raise InvalidInputError(f"expected one index per input, got {len(indices)} for {len(x)} inputs")
-        is_finite = torch.isfinite(x).flatten(1).all(dim=1)
-        if not is_finite.all():
-            first = indices[int((~is_finite).nonzero()[0])]
-            raise InvalidInputError(f"expected finite inputs, got NaN or infinity in input {first}")
+        indices = check_inputs(x, indices)
         return x.to(self.classifier.device), indices
 
 

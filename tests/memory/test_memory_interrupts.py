@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import sigmax.memory.sqlite
+from servers import Postgres
 from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.memory import CertificateMemory
 from sigmax.memory.balls import Vector
@@ -108,6 +109,15 @@ def test_interrupted_at_any_moment(tmp_path: Path, is_durable: bool, interrupt: 
             other.settle(np.array([50.0, 50.0]), certificate(label=1, radius=1.0))
             answers = [entry.answer for entry in memory.entries()]
             assert [entry.answer for entry in other.entries()] == answers
+
+
+def test_interrupted_on_a_server(postgres: Postgres) -> None:
+    place = postgres.database()
+    with CertificateMemory.open(place, norm=2) as memory, CertificateMemory.open(place, norm=2) as other:
+        assert check_all_moments(memory, line_of_the_package, range(1, 100_000, 7)) > 15
+        # A lock left behind would get in the way of another process.
+        other.settle(np.array([50.0, 50.0]), certificate(label=1, radius=1.0))
+        assert [entry.answer for entry in other.entries()] == [entry.answer for entry in memory.entries()]
 
 
 def test_answers_right_after_an_interrupt_in_process() -> None:

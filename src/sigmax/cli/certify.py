@@ -2,7 +2,7 @@
 
 import json
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,7 +66,7 @@ def certify(
     `sigmax certify --spec runs/ds/config.json --out runs/again`
     """
     from sigmax.engine import certify as execute
-    from sigmax.runs import read_run, read_spec, read_table
+    from sigmax.runs import CONFIG, read_run, read_spec, read_table
 
     loaded = None
     if spec is None:
@@ -81,6 +81,9 @@ def certify(
     if out is None:
         kind = "experts" if asked.experts else "per-input" if asked.is_per_input else "fixed"
         out = Path("runs") / f"{asked.model.short_name}-{asked.data.kind}-{kind}"
+    if resume and sampling.seed == "random" and (out / CONFIG).exists():
+        # A run goes on with the seed that was drawn for it.
+        asked = replace(asked, budget=replace(asked.budget, seed=read_spec(out / CONFIG).budget.seed))
     with resumable(f"the same command with --out {out} --resume"):
         execute(asked, out, track=track, resume=resume, loaded=loaded, download=download, on_note=_note)
     radii = asked.budget.radii
@@ -187,6 +190,8 @@ def predict(
         more = [] if given.radius is None else [format_down(given.radius), str(given.rule)]
         view.add_row(image_file, "abstains" if given.label is None else str(name), *more)
     out_console.print(view)
+    if opened is not None and opened.digest is not None:
+        say(f"by the frozen memory with digest {opened.digest}")
 
 
 @command

@@ -59,11 +59,8 @@ class SearchOptions:
 
     def make_search(self, loaded: "LoadedModel") -> "SigmaSearch":
         """The search that the options ask for."""
-        from sigmax.search import make_search
+        from sigmax.search import search_for
 
-        initial = self.sigma if self.sigma is not None else (loaded.card.sigma if loaded.card else None)
-        if initial is None:
-            raise InvalidInputError("expected --sigma, got none, and the model does not say what it was trained with")
         given: dict[str, Any] = {
             "steps": self.steps,
             "samples": self.search_samples,
@@ -72,25 +69,29 @@ class SearchOptions:
             **parse_settings("--search-option", self.search_option),
         }
         given = {name: value for name, value in given.items() if value is not None}
-        usual = "halving" if self.per_input or self.expert else "fixed"
-        return make_search(self.search or usual, initial=initial, **given)
+        name = self.search or ("halving" if self.per_input or self.expert else "fixed")
+        card = loaded.card
+        trained = (card.sigma, card.sigma_range) if card else (None, None)
+        return search_for(*trained, name, initial=self.sigma, **given)
 
     def make_experts(self, first: "ModelReference") -> tuple["ExpertReference", ...]:
         """The further networks that the options ask for, run as the first one is."""
         from sigmax.models.reference import ModelReference
         from sigmax.runs import ExpertReference
+        from sigmax.search import start_of
 
         found = []
         for text in self.expert or []:
             name, sigma = _parse_expert(text)
             model = ModelReference(name=name, backend=first.backend, device=first.device)
             card = model.load().card
-            sigma = sigma or (card.sigma if card else None)
+            bounds = card.sigma_range if card else None
+            if sigma is None and card is not None:
+                sigma = start_of(bounds) if bounds else card.sigma
             if sigma is None:
                 raise InvalidInputError(
                     f"expected --expert {name}@SIGMA, got no sigma, and the model does not say what it was trained with"
                 )
-            bounds = card.sigma_range if card else None
             if bounds is not None and not bounds[0] <= sigma <= bounds[1]:
                 raise InvalidInputError(f"expected --expert {name}@SIGMA inside its range {bounds}, got {sigma:g}")
             found.append(ExpertReference(model=model, sigma=sigma, bounds=bounds))

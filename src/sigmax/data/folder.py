@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import file_digest
 from pathlib import Path
-from typing import final
+from typing import BinaryIO, final
 
 import numpy as np
 from PIL import Image
@@ -85,32 +85,33 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def read_image(
-    path: Path, *, resize: int | None = None, crop: int | None = None, channels: int | None = None
+    path: Path | BinaryIO, *, resize: int | None = None, crop: int | None = None, channels: int | None = None
 ) -> Images:
     """One image as float32 (channels, height, width) in [0, 1].
 
     Args:
-        path: An image of 8 bits per channel.
+        path: An image of 8 bits per channel, or the open file of one.
         resize: New length of the shorter side, as in torchvision's Resize.
         crop: Side of the square cut from the centre, as in torchvision's CenterCrop.
         channels: 1 for gray, 3 for RGB; by default as in the file.
     """
+    name = path if isinstance(path, Path) else "image"
     try:
         with Image.open(path) as file:
             mode = file.mode
             is_gray = channels == 1 or (channels is None and mode in ("1", "L", "LA"))
             image = file.convert("L" if is_gray else "RGB")
     except Exception as error:  # a broken image can raise anything
-        raise DataError(f"{path}: expected an image, got: {error}") from error
+        raise DataError(f"{name}: expected an image, got: {error}") from error
     if mode.startswith(("I", "F")):  # more bits would be clipped to white
-        raise DataError(f"{path}: expected 8 bits per channel, got mode {mode}; convert it")
+        raise DataError(f"{name}: expected 8 bits per channel, got mode {mode}; convert it")
     if resize is not None:
         short = min(image.size)
         width, height = (resize * side // short for side in image.size)
         image = image.resize((width, height), Image.Resampling.BILINEAR)
     if crop is not None:
         if min(image.size) < crop:
-            raise DataError(f"{path}: expected at least {crop} x {crop} pixels, got {image.width} x {image.height}")
+            raise DataError(f"{name}: expected at least {crop} x {crop} pixels, got {image.width} x {image.height}")
         left, upper = round((image.width - crop) / 2), round((image.height - crop) / 2)
         image = image.crop((left, upper, left + crop, upper + crop))
     pixels = np.asarray(image, dtype=np.float32) / np.float32(255)

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from sigmax.data import ImageSource
+from sigmax.engine import preflight
 from sigmax.engine.local import block_size, certify_block
-from sigmax.engine.preflight import preflight
 from sigmax.engine.prepare import Prepared, prepare
 from sigmax.errors import RecordError
 from sigmax.memory import CertificateMemory, FrozenMemory, Memory
@@ -57,7 +57,7 @@ def certify(
         spec = replace(spec, batch=read_spec(out / CONFIG).batch)  # a probe may find another one today
     work = prepare(spec, loaded=loaded, download=download, on_note=on_note)
     spec, smoothed, source = work.spec, work.smoothed, work.source
-    source.check_images(work.indices)  # a broken image must not stop the run hours later
+    few = preflight.check(work)  # a broken image must not stop the run hours later
     has_own_memory = spec.memory is None and spec.is_per_input
     with ExitStack() as stack:
         # A memory that is refused must not leave a run folder behind, so it comes first.
@@ -71,7 +71,7 @@ def certify(
             _check_answers(memory, source, run, alpha=spec.budget.alpha)
         left = max(0, len(work.indices) - done)
         if left and on_note is not None:
-            preflight(work, left, on_note)
+            preflight.announce(work, few, left, on_note)
         cost = left * smoothed.cost(spec.budget)
         advance = stack.enter_context(track(f"certifying {left} inputs", cost))
         _append_rows(work, run, memory, done, advance)
@@ -98,7 +98,10 @@ def _append_rows(work: Prepared, run: RunFolder, memory: Memory | None, done: in
 
 def _open_memory(place: str | Path, work: Prepared) -> Memory:
     kind = FrozenMemory if work.spec.frozen else CertificateMemory
-    return kind.open(place, norm=work.smoothed.noise.norm, fingerprint=work.smoothed.fingerprint)
+    memory = kind.open(place, norm=work.smoothed.noise.norm, fingerprint=work.smoothed.fingerprint)
+    if isinstance(memory, FrozenMemory):
+        memory.check_search(work.spec.search)
+    return memory
 
 
 def _clear_memory(path: Path) -> None:

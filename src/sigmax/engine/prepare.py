@@ -27,6 +27,7 @@ class Prepared:
     spec: CertificationSpec  # resolved
     smoothed: SmoothedClassifier
     source: ImageSource
+    pixel_range: tuple[float, float] | None  # of the inputs that the model takes; None: it does not say
 
     @property
     def indices(self) -> list[int]:
@@ -73,7 +74,7 @@ def prepare(
     resolved = replace(spec, model=reference, experts=others, batch=batch, found=found)
     if spec.found is not None:
         check_same(spec.decisive(), resolved.decisive(), "the request")
-    return Prepared(spec=resolved, smoothed=smoothed, source=source)
+    return Prepared(spec=resolved, smoothed=smoothed, source=source, pixel_range=_pixel_range(reference, card))
 
 
 def smooth(
@@ -140,6 +141,15 @@ def _check_data(source: ImageSource, num_classes: int, card: ModelCard | None) -
             f"{source.name}: expected a folder for each of the model's {num_classes} classes, got {len(ours)}; "
             "name the folders by class number, because alphabetical order cannot identify the classes"
         )
+
+
+def _pixel_range(reference: ModelReference, card: ModelCard | None) -> tuple[float, float] | None:
+    """The range of pixels that the model declares, by its normalisation or by its backend."""
+    if reference.backend == "openvino-int8":
+        return 0.0, 1.0  # as the synthetic images that gave the ranges of its activations
+    if card is None or not card.mean or min(card.mean) < 0:
+        return None
+    return next(((0.0, white) for white in (1.0, 255.0) if max(card.mean) <= white), None)
 
 
 def _has_names(classes: tuple[str, ...]) -> bool:

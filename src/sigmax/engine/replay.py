@@ -45,6 +45,7 @@ def replay(run: Path, *, track: Tracker, most: int | None = None, data: str | No
         model=_placed(spec.model, spec.found),
         experts=tuple(replace(expert, model=_placed(expert.model, spec.found)) for expert in spec.experts),
         memory=spec.memory if spec.frozen else None,
+        family_alpha=None,  # each input gets the share that is recorded, also where fewer are repeated
     )
     with TemporaryDirectory() as folder:
         certify(again, Path(folder), track=track)

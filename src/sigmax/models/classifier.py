@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sigmax.errors import InvalidInputError, ModelError, one_line
-from sigmax.models.architectures import takes_level, told
+from sigmax.models.architectures import level_range, takes_level, told
 from sigmax.models.backends import FastModel, device_of
 from sigmax.models.contents import Contents, arithmetic, modules_in
 
@@ -90,10 +90,15 @@ class BaseClassifier:
         """Whether the model takes a noise level for each row."""
         return takes_level(self.model)
 
+    def level(self, tau: Tensor) -> Tensor:
+        """The levels that the model is told instead of these: the nearest inside the range of its training."""
+        bounds = level_range(self.model)
+        return tau if bounds is None else tau.clamp(*bounds)
+
     def scores(self, x: Tensor, tau: Tensor | None = None) -> Tensor:
-        """The model's outputs, (batch, classes). `tau`, (batch,), is passed on if the model takes noise levels."""
+        """The model's outputs, (batch, classes). A model that takes noise levels is told `level(tau)`, (batch,)."""
         try:
-            scores = self._run(x, tau)
+            scores = self._run(x, tau if tau is None else self.level(tau))
         except ModelError:
             raise
         except torch.OutOfMemoryError as error:
@@ -130,6 +135,9 @@ class BaseClassifier:
 
     def labels(self, x: Tensor, tau: Tensor | None = None) -> Tensor:
         """The leading class of each input, (batch,)."""
+        return self._finite_scores(x, tau).argmax(dim=1)
+
+    def _finite_scores(self, x: Tensor, tau: Tensor | None) -> Tensor:
         scores = self.scores(x, tau)
         if not torch.isfinite(scores).all():
             row = int((~torch.isfinite(scores)).any(dim=1).nonzero()[0])
@@ -137,7 +145,7 @@ class BaseClassifier:
                 f"expected finite model outputs, got {scores[row].tolist()[:4]}… for row {row} of a batch; "
                 "check the weights and the input range"
             )
-        return scores.argmax(dim=1)
+        return scores
 
     def probabilities(self, x: Tensor, tau: Tensor | None = None) -> Tensor:
         """One probability per class, (batch, classes)."""
@@ -154,7 +162,7 @@ class BaseClassifier:
         company = x.clone()
         company[len(x) // 2 :] = 0  # no noise and no contrast: every statistic of the batch changes
         with torch.no_grad():
-            answers = self.scores(x, tau)
+            answers = self._finite_scores(x, tau)
             again = self.scores(x, tau)
             turned = self.scores(x.flip(0), None if tau is None else tau.flip(0)).flip(0)
             beside = self.scores(company, tau)[: len(x) // 2]
@@ -165,7 +173,7 @@ class BaseClassifier:
             (beside, "another beside other inputs", "let each row depend on its own input alone"),
         ):
             off = (answers[: len(other)] - other).abs().amax(dim=1)
-            # Not finite is not close: its labels are refused anyway.
+            # Not finite is not close.
             if len(other) and not bool((off <= close).all()):
                 row = int((~(off <= close)).nonzero()[0])
                 raise ModelError(

@@ -7,9 +7,10 @@ from typing import final
 
 from torch import Tensor, nn
 
+from sigmax.cards import ZOO
 from sigmax.errors import InvalidInputError
 from sigmax.models.backends import Backend, accelerate, place_model
-from sigmax.models.checkpoint import MODEL_FILE, ZOO, LoadedModel, load_model, member_names
+from sigmax.models.checkpoint import MODEL_FILE, LoadedModel, load_model, member_names
 from sigmax.models.classifier import BaseClassifier, Outputs
 
 

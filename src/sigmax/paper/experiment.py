@@ -12,14 +12,14 @@ from sigmax.budget import Budget
 from sigmax.data import check_spelling, has_splits
 from sigmax.data.reference import DataReference
 from sigmax.errors import DataError, InvalidInputError, ModelError
-from sigmax.experts import Bounds, ClassRule
+from sigmax.experts import ClassRule
 from sigmax.models import ModelCard, load_model
 from sigmax.models.reference import ModelReference
 from sigmax.noise import Gaussian, SmoothingDistribution, find_noise
 from sigmax.paper.presets import read_file
 from sigmax.plain import from_plain, to_plain
 from sigmax.runs import CertificationSpec, ExpertReference
-from sigmax.search import make_search
+from sigmax.search import search_for, start_of
 from sigmax.train import Recipe
 from sigmax.train.presets import decided_by, make_recipe
 
@@ -38,9 +38,9 @@ class Network:
     noise: SmoothingDistribution  # of its training
     trained: str | None  # the method of its training; None: unknown
     model: ModelReference  # of a trained one: its place in the folder of the experiment
-    bounds: Bounds = None  # the levels of its training, if it had several
     recipe: Recipe | None = None  # None: it exists
     start: str | None = None  # the network of the file that it is fine-tuned from
+    sigma_range: tuple[float, float] | None = None  # of its training: the limits of searches
 
 
 @final
@@ -109,7 +109,7 @@ class _File:
 class _Networks:
     """`[networks.…]`; further keys are of `ModelReference` where there is a model, else of `_Training`."""
 
-    sigma: float | tuple[float, ...]  # a network for each
+    sigma: float | tuple[float, ...] | None = None  # a network for each; None: one, at the sigma that it says itself
     method: str | None = None
     model: str | None = None  # one that exists; {sigma} stands for the sigma of each
 
@@ -188,14 +188,23 @@ def _networks(family: str, table: dict[str, Any], data: DataReference, known: di
     block = from_plain(_Networks, _take(_Networks, given))
     training = from_plain(_Training, _take(_Training, given) if block.model is None else {})
     for sigma in _each(block.sigma):
-        level = level_name(sigma)
-        network = partial(Network, name=f"{family}-{level}", family=family, sigma=sigma)
+        level = "" if sigma is None else level_name(sigma)
+        name = f"{family}-{level}".rstrip("-")
+        network = partial(Network, name=name, family=family)
         if block.model is not None:
             model = from_plain(ModelReference, given | {"name": block.model.replace("{sigma}", level)})
             card = _card(model)
-            noise = find_noise(card.noise or Gaussian.name)
-            made = partial(network, model=model, arch=card.arch, noise=noise, trained=block.method or card.method)
-            yield made(bounds=card.sigma_range)
+            trained = card.sigma if sigma is None else sigma
+            if trained is None:
+                raise InvalidInputError(f"expected sigma, got none, and {model.name} does not say it")
+            yield network(
+                sigma=trained,
+                model=model,
+                arch=card.arch,
+                noise=find_noise(card.noise or Gaussian.name),
+                trained=block.method or card.method,
+                sigma_range=card.sigma_range,
+            )
             continue
         start = known.get(training.start or "") or known.get(f"{training.start}-{level}")
         if training.start and start is None:
@@ -203,15 +212,22 @@ def _networks(family: str, table: dict[str, Any], data: DataReference, known: di
             raise InvalidInputError(f"expected from to be a network further up ({names}), got from={training.start!r}")
         recipe = make_recipe(
             data.name,
-            {**given, "sigma": sigma},
+            given if sigma is None else {**given, "sigma": sigma},
             method=block.method,
             options=training.options,
             preset=training.preset,
             inherited=_inherited(start) if start else None,
         )
-        place = ModelReference(name=f"networks/{family}-{level}")
-        made = partial(network, model=place, arch=recipe.arch, noise=recipe.noise, trained=recipe.method)
-        yield made(recipe=recipe, start=start.name if start else None, bounds=recipe.sigma_source.bounds)
+        yield network(
+            sigma=recipe.sigma,
+            model=ModelReference(name=f"networks/{name}"),
+            arch=recipe.arch,
+            noise=recipe.noise,
+            trained=recipe.method,
+            recipe=recipe,
+            start=start.name if start else None,
+            sigma_range=recipe.sigma_source.bounds,
+        )
 
 
 def _inherited(start: Network) -> dict[str, Any]:
@@ -238,7 +254,7 @@ def _certifications(table: dict[str, Any], file: _File, networks: dict[str, Netw
         experts = tuple(each for each in _matching(block.experts, networks) if each is not network)
         noise = find_noise(block.noise) if block.noise else network.noise
         for given in [{"steps": steps, **settings} for steps in _each(block.steps)] or [settings]:
-            search = make_search(block.search, **{"initial": network.sigma, **given})
+            search = search_for(network.sigma, network.sigma_range, block.search, **given)
             steps, samples = getattr(search, "steps", given.get("steps")), given.get("samples", 1)
             parts = [network.name, block.search.rpartition(":")[2]]
             parts += [f"k{steps}"] if steps is not None else []
@@ -250,12 +266,18 @@ def _certifications(table: dict[str, Any], file: _File, networks: dict[str, Netw
                 model=network.model,
                 data=file.data,
                 search=search,
-                experts=tuple(ExpertReference(model=e.model, sigma=e.sigma, bounds=e.bounds) for e in experts),
+                experts=tuple(_expert(each) for each in experts),
                 class_rule=block.class_rule,
                 noise=noise,
                 budget=budget,
             )
             yield Certification(name="-".join(parts), network=network, spec=spec, experts=experts)
+
+
+def _expert(network: Network) -> ExpertReference:
+    """A network as one to choose from."""
+    sigma = start_of(network.sigma_range) if network.sigma_range else network.sigma
+    return ExpertReference(model=network.model, sigma=sigma, bounds=network.sigma_range)
 
 
 def _matching(patterns: tuple[str, ...], networks: dict[str, Network]) -> list[Network]:

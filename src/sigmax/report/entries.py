@@ -10,7 +10,7 @@ import numpy as np
 from sigmax.budget import Budget
 from sigmax.data import ImageSource
 from sigmax.named import Named, name_of
-from sigmax.report.metrics import average_certified_radius, special_backend
+from sigmax.report.metrics import average_certified_radius, kind_of_noise, special_backend
 from sigmax.rounding import format_whole
 from sigmax.runs import Run
 from sigmax.search import AscentSearch
@@ -42,6 +42,7 @@ class Entry:
         self.sampling = f"n = {self.samples}" + (f", alpha = {format_whole(spec.budget.alpha)}" if spec else "")
         self.backend = (found and found.backend) or ""  # what ran the network, with its version
         self.special_backend = special_backend(self.backend)
+        self.noise = kind_of_noise(spec)  # "exact" or "float"
         self.network = found.fingerprint if found else ""  # of the network, its backend and the noise
         self.data = found.data if found else ""  # digest of the data set
         self.kind = spec.data.kind if spec else ""  # of data set, such as cifar10

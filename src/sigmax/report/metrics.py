@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sigmax.errors import InvalidInputError
 from sigmax.runs import ABSTAIN, CertificateTable
+
+if TYPE_CHECKING:
+    from sigmax.runs import CertificationSpec
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0)
 CONFIDENCE = 0.95  # of the intervals over inputs
@@ -52,6 +55,13 @@ def special_backend(backend: str | None) -> str:
     """The backend without its version where it is not PyTorch itself: its numbers are not shown without it."""
     name = (backend or "").partition(" ")[0]
     return "" if name == "torch" else name
+
+
+def kind_of_noise(spec: "CertificationSpec | None") -> str:
+    """Whether the noise of a run was "exact", or in "float"; empty where the record does not say."""
+    if spec is None or spec.found is None:
+        return ""
+    return "float" if spec.found.levels is None else "exact"
 
 
 def common_radii(tables: Sequence[CertificateTable]) -> tuple[float, ...]:
@@ -178,6 +188,7 @@ class Summary:
     at_bound: int = 0  # inputs whose sigma sits at the upper bound of the search
     acr_inside: float | None = None  # ACR of the other inputs; None: no bound is known, or there are no others
     backend: str | None = None  # what ran the network; None: not recorded
+    noise: str = ""  # "exact" or "float"; empty: not recorded
 
 
 def summarise(
@@ -187,6 +198,7 @@ def summarise(
     *,
     upper: float | None = None,
     backend: str | None = None,
+    noise: str = "",
 ) -> Summary:
     """What `sigmax show` prints of a table; `upper` is the upper bound of its search, where it has one."""
     is_at_bound = table.sigma >= (np.inf if upper is None else upper * (1 - _AT_BOUND))
@@ -202,4 +214,5 @@ def summarise(
         at_bound=int(is_at_bound.sum()),
         acr_inside=average_certified_radius(select_rows(table, ~is_at_bound)) if has_inside else None,
         backend=backend,
+        noise=noise,
     )

@@ -128,10 +128,8 @@ def orders_table(section: Section) -> ResultTable:
             cells = {name: Cell(f"{count:,}", count) for name, count in counts.items()}
             change = Cell(format_nearest(found.largest), found.largest)
             rows.append({"run": section.label(run), **cells, "largest change": change})
-    said = (
-        "Inputs whose settled answer, label or radius ever differs when the points are settled in random orders, and "
-    )
-    said += f"the largest change of a radius: {scope([run for run in section.runs if run.orders is not None])}."
+    said = "Inputs whose settled answer, label or radius ever differs when the points are settled in random orders, "
+    said += f"and the largest change of a radius: {scope([run for run in section.runs if run.orders is not None])}."
     return ResultTable.of(section.file("orders"), said, rows)
 
 
@@ -160,7 +158,7 @@ def settings_of(run: Entry) -> dict[str, str]:
     own_noise = describe_named(spec.noise) if spec and not isinstance(spec.noise, Gaussian | Uniform) else ""
     said = {
         "run": run.name,
-        "certificates": metrics.kind_of_answers(table),
+        "certificates": joined(metrics.kind_of_answers(table), run.noise),
         "model": _networks(run),
         "backend": run.backend,
         "data": spec and spec.data.name,
@@ -186,7 +184,7 @@ def _networks(run: Entry) -> str:
 
 
 def scope(runs: Sequence[Entry]) -> str:
-    """What a caption must say of its runs: inputs, n, alpha, kind of certificate, and a backend other than PyTorch."""
+    """What a caption must say: inputs, n, alpha, kinds of noise and certificate, and a backend other than PyTorch."""
     counts = " or ".join(f"{n:,}" for n in sorted({len(run.table) for run in runs}))
     kinds = " and ".join(sorted({run.kind for run in runs} - {""}))
     ns = " or ".join(dict.fromkeys(run.samples for run in sorted(runs, key=lambda run: run.n or 0)))
@@ -195,7 +193,10 @@ def scope(runs: Sequence[Entry]) -> str:
     backends = f"run by {' or '.join(names)}" if any(run.special_backend for run in runs) else ""
     answers = " and ".join(sorted({metrics.kind_of_answers(run.table) for run in runs}))
     inputs = f"{counts} inputs" + (f" of {kinds}" if kinds else "")
-    return joined(inputs, f"n = {ns}", f"alpha = {alphas}" if alphas else "", backends, f"{answers} certificates")
+    noises = " and ".join(sorted({run.noise for run in runs} - {""}))
+    noise = f"{noises} noise" if noises else ""
+    alpha = f"alpha = {alphas}" if alphas else ""
+    return joined(inputs, f"n = {ns}", alpha, backends, noise, f"{answers} certificates")
 
 
 def scope_of_pairs(pairs: Sequence[Pair]) -> str:

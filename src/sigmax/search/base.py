@@ -121,7 +121,11 @@ class SearchTask:
         experts = choice.network.tolist()
         if not all(0 <= place < len(self.experts) for place in experts):
             raise InvalidInputError(f"expected experts below {len(self.experts)}, as many as there are, got {experts}")
-        return replace(choice, sigma=sigma, tau=None if choice.tau is None else choice.tau.to(self.x))
+        tau = choice.told.to(self.x).clone()
+        for place, expert in enumerate(self.experts):
+            own = (choice.network == place).to(tau.device)
+            tau[own] = expert.classifier.level(tau[own])  # as the network is told
+        return replace(choice, sigma=sigma, tau=tau)
 
     def split(self, size: int) -> Iterator["SearchTask"]:
         """The task in parts of at most this many inputs."""
