@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sigmax.cli.console import note, out_console, say
 from sigmax.cli.groups import command
-from sigmax.cli.options import parse_radii, parse_pairs
+from sigmax.cli.options import parse_pairs, parse_radii
 from sigmax.errors import DataError, InvalidInputError
 
 if TYPE_CHECKING:
