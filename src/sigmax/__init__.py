@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sigmax.certificate import PointCertificate, SettledCertificate
     from sigmax.errors import SigmaxError
+    from sigmax.experts import Experts
     from sigmax.memory import CertificateMemory, FrozenMemory
     from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
     from sigmax.search import AscentSearch, Choice, FixedSigma, GridSearch, HalvingSearch, SearchTask, SigmaSearch
@@ -16,6 +17,7 @@ _HOME = {
     "AscentSearch": "sigmax.search",
     "CertificateMemory": "sigmax.memory",
     "Choice": "sigmax.search",
+    "Experts": "sigmax.experts",
     "FixedSigma": "sigmax.search",
     "FrozenMemory": "sigmax.memory",
     "Gaussian": "sigmax.noise",
@@ -41,6 +43,7 @@ __all__ = [  # noqa: RUF022 (the order in which a reader meets them)
     "AscentSearch",
     "GridSearch",
     "HalvingSearch",
+    "Experts",
     "SigmaSearch",
     "SearchTask",
     "Choice",
