@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from sigmax.errors import SigmaxError
     from sigmax.experts import Experts
     from sigmax.memory import CertificateMemory, FrozenMemory
+    from sigmax.models.ensemble import Ensemble
     from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
     from sigmax.search import AscentSearch, Choice, FixedSigma, GridSearch, HalvingSearch, SearchTask, SigmaSearch
     from sigmax.smoothed import SmoothedClassifier
@@ -17,6 +18,7 @@ _HOME = {
     "AscentSearch": "sigmax.search",
     "CertificateMemory": "sigmax.memory",
     "Choice": "sigmax.search",
+    "Ensemble": "sigmax.models.ensemble",
     "Experts": "sigmax.experts",
     "FixedSigma": "sigmax.search",
     "FrozenMemory": "sigmax.memory",
@@ -44,6 +46,7 @@ __all__ = [  # noqa: RUF022 (the order in which a reader meets them)
     "GridSearch",
     "HalvingSearch",
     "Experts",
+    "Ensemble",
     "SigmaSearch",
     "SearchTask",
     "Choice",

@@ -25,13 +25,15 @@ class PointCertificate:
     tau: float | None = None  # the noise level that the network was told; None: it takes none
     expert: int = 0  # which of several networks
     is_exact: bool = False  # integer noise: it holds in floating point, for every input on the grid
+    expert_radius: float | None = None  # of the network that a router chose, if one did; `radius` is the smaller one
+    route_radius: float | None = None  # of the router's choice
 
     def __post_init__(self) -> None:
         """Convert numbers of NumPy and torch to Python numbers, which can be recorded."""
         for name in ("label", "n", "norm", "expert"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, operator.index(value))
-        for name in ("radius", "sigma", "p_lower", "alpha", "tau"):
+        for name in ("radius", "sigma", "p_lower", "alpha", "tau", "expert_radius", "route_radius"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, float(value) + 0.0)  # never -0.0, which SQLite returns as 0.0
 

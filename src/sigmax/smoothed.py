@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Self, final
@@ -50,6 +50,7 @@ class SmoothedClassifier:
             hold for every input on that grid, rounding included. None: noise in floating point.
         batch_size: Noisy samples per forward pass; by default chosen by the size of the input.
         identity: Names a model that is no `torch.nn.Module`; see `BaseClassifier`.
+        stages: Stages whose noise is drawn instead of others', where another classifier draws these.
 
     Examples:
         >>> g = SmoothedClassifier(model, num_classes=10, sigma=0.25)
@@ -68,6 +69,7 @@ class SmoothedClassifier:
         levels: int | None = None,
         batch_size: int | None = None,
         identity: str | None = None,
+        stages: Mapping[Stage, Stage] | None = None,
     ) -> None:
         if batch_size is not None and batch_size < 1:
             raise InvalidInputError(f"expected batch_size >= 1, got batch_size={batch_size}")
@@ -91,6 +93,7 @@ class SmoothedClassifier:
             )
         self.levels = levels
         self.batch_size = batch_size
+        self._stages = dict(stages or {})
         self._asked: set[tuple[object, ...]] = set()  # kinds of batches for which the model was asked twice
 
     @classmethod
@@ -238,9 +241,12 @@ class SmoothedClassifier:
         """The class and the noise of each input, from samples of their own."""
         self._check_fixed()
         label, choice = self._choose(job)
-        if label is None:
-            label = self._stage_counts(job, choice, Stage.SELECTION, job.budget.n0).argmax(dim=1).to(job.x.device)
-        return Decision(label=label, choice=choice)
+        return self.decide(job, choice) if label is None else Decision(label=label, choice=choice)
+
+    def decide(self, job: Job, choice: Choice) -> Decision:
+        """The class of each input under this noise, from selection samples."""
+        counts = self._stage_counts(job, choice, Stage.SELECTION, job.budget.n0)
+        return Decision(label=counts.argmax(dim=1).to(job.x.device), choice=choice)
 
     def estimate_parts(self, job: Job) -> Iterator[slice]:
         """The parts of a job to estimate together: where inputs may stop early, they share batches with others."""
@@ -379,7 +385,7 @@ class SmoothedClassifier:
         return selection + self.search.cost_of(self.experts) + budget.n
 
     def _stream(self, seed: int, index: int, stage: Stage) -> Stream:
-        return random_stream(seed, index, stage, self.classifier.device)
+        return random_stream(seed, index, self._stages.get(stage, stage), self.classifier.device)
 
     def rows(self, x: Tensor) -> int:
         """Noisy samples per forward pass for inputs like x, (batch, …)."""

@@ -37,6 +37,8 @@ class Stage(IntEnum):
     TRAINING = 5  # the index is the training step
     LEVELS = 6  # sigma of training examples; the index is the training step
     PREFLIGHT = 7
+    ROUTE_SELECTION = 8
+    ROUTE_ESTIMATION = 9
     EVALUATION = 8  # of a trained network on held-out images
 
 

@@ -41,6 +41,7 @@ RUN = [
     "own-model",
     "per-input-sigma",
     "experts",
+    "kinds-of-answers",
     "memory",
     "reports",
     "extending",

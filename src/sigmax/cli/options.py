@@ -78,18 +78,20 @@ class SearchOptions:
         """The further networks that the options ask for, run as the first one is."""
         from sigmax.models.reference import ModelReference
         from sigmax.runs import ExpertReference
+        from sigmax.search import start_of
 
         found = []
         for text in self.expert or []:
             name, sigma = _parse_expert(text)
             model = ModelReference(name=name, backend=first.backend, device=first.device)
             card = model.load().card
-            sigma = sigma or (card.sigma if card else None)
+            bounds = card.sigma_range if card else None
+            if sigma is None and card is not None:
+                sigma = start_of(bounds) if bounds else card.sigma
             if sigma is None:
                 raise InvalidInputError(
                     f"expected --expert {name}@SIGMA, got no sigma, and the model does not say what it was trained with"
                 )
-            bounds = card.sigma_range if card else None
             if bounds is not None and not bounds[0] <= sigma <= bounds[1]:
                 raise InvalidInputError(f"expected --expert {name}@SIGMA inside its range {bounds}, got {sigma:g}")
             found.append(ExpertReference(model=model, sigma=sigma, bounds=bounds))
@@ -131,15 +133,23 @@ def parse_seed(text: str) -> int:
         raise InvalidInputError(f"expected --seed to be a whole number or random, got {text!r}") from None
 
 
-def parse_settings(option: str, texts: list[str] | None) -> dict[str, str | list[str]]:
-    """NAME=VALUE, several times; values with a comma are lists, also `1,`."""
-    said: dict[str, str | list[str]] = {}
+def parse_pairs(option: str, texts: list[str] | None) -> dict[str, str]:
+    """NAME=VALUE, several times."""
+    said = {}
     for text in texts or []:
         name, equals, value = text.partition("=")
         if not equals:
             raise InvalidInputError(f"expected {option} NAME=VALUE, got {text!r}")
-        said[name] = [part for part in value.split(",") if part] if "," in value else value
+        said[name] = value
     return said
+
+
+def parse_settings(option: str, texts: list[str] | None) -> dict[str, str | list[str]]:
+    """NAME=VALUE, several times; values with a comma are lists, also `1,`."""
+    said = parse_pairs(option, texts)
+    return {
+        name: [part for part in value.split(",") if part] if "," in value else value for name, value in said.items()
+    }
 
 
 def parse_range(option: str, text: str | None) -> tuple[float, float] | None:

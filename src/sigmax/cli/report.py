@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sigmax.cli.console import note, out_console, say
 from sigmax.cli.groups import command
-from sigmax.cli.options import parse_radii, parse_settings
+from sigmax.cli.options import parse_pairs, parse_radii
 from sigmax.errors import DataError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def report(
         if len(read) > 1:
             note(f"{place}: has no certificates yet, left out")
             del read[place]
-    read = _renamed(read, parse_settings("--name", name))
+    read = _renamed(read, parse_pairs("--name", name))
     if common:
         read = _on_common_inputs(read)
     elif len({len(run.table) for run in read.values()}) > 1:

@@ -151,5 +151,6 @@ def _anywhere(spec: CertificationSpec) -> CertificationSpec:
     """The request for a worker: on the same kind of device, whichever it has, and without the driver's memory."""
     assert spec.found is not None, "the request is resolved"
     device = spec.found.device if spec.found.backend else None
-    found = replace(spec.found, frozen=None)
-    return replace(spec, model=replace(spec.model, device=device), memory=None, frozen=False, found=found)
+    experts = tuple(replace(each, model=replace(each.model, device=device)) for each in spec.experts)
+    model, found = replace(spec.model, device=device), replace(spec.found, frozen=None)
+    return replace(spec, model=model, experts=experts, memory=None, frozen=False, found=found)

@@ -7,7 +7,7 @@ import pickle
 import re
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from sigmax.files import write_atomically
 from sigmax.models import normalisation
 from sigmax.models.architectures import LevelChain, build_network, matching_architectures, network_sizes, takes_level
 from sigmax.models.contents import find_incomparable
+from sigmax.models.ensemble import Ensemble
 from sigmax.models.normalisation import Normalize
 from sigmax.models.onnx import OnnxModel
 from sigmax.named import import_own
@@ -74,12 +75,16 @@ def save_model(path: Path, network: nn.Module, card: ModelCard, *, in_half: bool
 def load_model(spec: str, *, arch: str | None = None, normalize: str | None = None) -> LoadedModel:
     """Load a model from a checkpoint, a run folder, the zoo, an ONNX file or `package.module:factory`.
 
+    Several of these with a + between them are an ensemble: the mean of their logits.
+
     Args:
         spec: A file in safetensors, torch or ONNX format; a folder with a model.safetensors; `zoo:NAME` for a network
             of this package; or a factory, which takes no arguments and returns the model.
         arch: The architecture. Needed only if neither the file nor the shapes of its tensors identify it.
         normalize: The normalisation before the network. Needed only if the file does not say it.
     """
+    if len(members := member_names(spec)) > 1:
+        return _as_ensemble(spec, [load_model(member, arch=arch, normalize=normalize) for member in members])
     path = zoo_file(spec.removeprefix(ZOO)) if spec.startswith(ZOO) else Path(spec)
     if path.is_dir():
         path = path / MODEL_FILE
@@ -102,6 +107,43 @@ def load_model(spec: str, *, arch: str | None = None, normalize: str | None = No
         box = OnnxModel(path)
         return LoadedModel(model=box, identity=box.identity, num_classes=box.num_classes, input_shape=box.input_shape)
     return _load_own(spec)
+
+
+def member_names(spec: str) -> list[str]:
+    """The names of the members of an ensemble, or the only name; a file may have a + in its name."""
+    return [spec] if Path(spec).exists() else spec.split("+")
+
+
+def _as_ensemble(spec: str, members: list[LoadedModel]) -> LoadedModel:
+    """The members as one model; its card says what all of their cards say."""
+    networks = [member.model for member in members if isinstance(member.model, nn.Module)]
+    cards = [member.card for member in members if member.card is not None]
+    if len(networks) < len(members) or any(card.outputs != "logits" for card in cards):
+        raise ModelError(f"{spec}: expected an ensemble of torch.nn.Modules that return logits, got others")
+    for name in ("num_classes", "input_shape"):
+        if len(found := {getattr(member, name) for member in members} - {None}) > 1:
+            raise ModelError(f"{spec}: expected members with the same {name}, got {' and '.join(map(str, found))}")
+    if len({card.class_names for card in cards} - {()}) > 1:
+        raise ModelError(f"{spec}: expected members with the same classes, got different names or orders")
+    first, named = members[0], [member.identity for member in members if member.identity]
+    card = None
+    if len(cards) == len(members):
+        ranges = [card.sigma_range for card in cards if card.sigma_range]
+        low, high = (max(low for low, _ in ranges), min(high for _, high in ranges)) if ranges else (0.0, 0.0)
+        card = replace(
+            cards[0],
+            arch="+".join(card.arch for card in cards),
+            mean=(),  # each member normalises its inputs itself
+            std=(),
+            sigma_range=(low, high) if low < high else None,
+            **{name: _shared([getattr(card, name) for card in cards]) for name in ("sigma", "noise", "method")},
+        )
+    return replace(first, model=Ensemble(networks), card=card, identity="+".join(named) or None)
+
+
+def _shared(values: list[Any]) -> Any:
+    """The value that all have, else None."""
+    return values[0] if len(set(values)) == 1 else None
 
 
 def _load_file(path: Path, arch: str | None, normalize: str | None) -> LoadedModel:

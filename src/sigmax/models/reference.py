@@ -1,7 +1,7 @@
 """A model by name, with all that decides its outputs: a small value that any process can load."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sigmax.cards import ZOO
 from sigmax.errors import InvalidInputError
 from sigmax.models.backends import Backend, accelerate, place_model
-from sigmax.models.checkpoint import MODEL_FILE, LoadedModel, load_model
+from sigmax.models.checkpoint import MODEL_FILE, LoadedModel, load_model, member_names
 from sigmax.models.classifier import BaseClassifier, Outputs
 
 
@@ -20,7 +20,8 @@ class ModelReference:
     """Which model, and how it runs. `arch` to `classes` are needed only if the model does not say them itself.
 
     Args:
-        name: A checkpoint, an ONNX file, a run folder, `zoo:NAME` or `package.module:factory`.
+        name: A checkpoint, an ONNX file, a run folder, `zoo:NAME` or `package.module:factory`; with a + between
+            several of these, the ensemble of them.
         arch: The architecture.
         normalize: The normalisation before the network.
         outputs: Whether the model returns "logits", the default, or "probabilities".
@@ -68,6 +69,8 @@ class ModelReference:
     @property
     def short_name(self) -> str:
         """The name of its file, folder or zoo entry; names of runs start with it."""
+        if len(members := member_names(self.name)) > 1:
+            return "+".join(replace(self, name=member).short_name for member in members)
         if self.name.startswith(ZOO):
             return self.name.removeprefix(ZOO)
         path = Path(self.name).parent if Path(self.name).name == MODEL_FILE else Path(self.name)

@@ -19,7 +19,7 @@ from sigmax.noise import Gaussian, SmoothingDistribution, find_noise
 from sigmax.paper.presets import read_file
 from sigmax.plain import from_plain, to_plain
 from sigmax.runs import CertificationSpec, ExpertReference
-from sigmax.search import search_for
+from sigmax.search import search_for, start_of
 from sigmax.train import Recipe
 from sigmax.train.presets import decided_by, make_recipe
 
@@ -266,12 +266,18 @@ def _certifications(table: dict[str, Any], file: _File, networks: dict[str, Netw
                 model=network.model,
                 data=file.data,
                 search=search,
-                experts=tuple(ExpertReference(model=e.model, sigma=e.sigma, bounds=e.sigma_range) for e in experts),
+                experts=tuple(_expert(each) for each in experts),
                 class_rule=block.class_rule,
                 noise=noise,
                 budget=budget,
             )
             yield Certification(name="-".join(parts), network=network, spec=spec, experts=experts)
+
+
+def _expert(network: Network) -> ExpertReference:
+    """A network as one to choose from."""
+    sigma = start_of(network.sigma_range) if network.sigma_range else network.sigma
+    return ExpertReference(model=network.model, sigma=sigma, bounds=network.sigma_range)
 
 
 def _matching(patterns: tuple[str, ...], networks: dict[str, Network]) -> list[Network]:

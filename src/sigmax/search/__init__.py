@@ -24,6 +24,7 @@ __all__ = [
     "make_search",
     "search_for",
     "search_names",
+    "start_of",
 ]
 # Names for a class with preset settings: the paper's Algorithm 1 and its baseline.
 _VARIANTS: dict[str, Callable[..., SigmaSearch]] = {"ascent-paper": AscentSearch.paper, "grid": GridSearch.like_ascent}
