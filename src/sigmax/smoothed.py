@@ -24,7 +24,7 @@ from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution
 from sigmax.plain import to_plain
 from sigmax.pretrained import pretrained
-from sigmax.sampling import Progress, count_by_expert, count_classes, default_batch_size, noisy_batch
+from sigmax.sampling import Progress, count_by_expert, default_batch_size, noisy_batch
 from sigmax.search import Choice, FixedSigma, SearchTask, SigmaSearch
 from sigmax.search.base import BoundedSearch
 from sigmax.selection import select_class
@@ -269,27 +269,22 @@ class SmoothedClassifier:
         return [self._under_way(job, decision, i) for i in range(len(job.x))]
 
     def sample(self, inputs: Sequence[UnderWay], *, on_progress: Progress | None = None) -> None:
-        """Sample each of these inputs until its next look, in shared batches, which samples beyond it fill up."""
+        """Sample each of these inputs until its next look; inputs of one network share batches."""
         for expert in sorted({one.expert for one in inputs}):
-            self._sample(expert, [one for one in inputs if one.expert == expert], on_progress)
+            self._sample([one for one in inputs if one.expert == expert], on_progress)
 
-    def _sample(self, expert: int, inputs: Sequence[UnderWay], on_progress: Progress | None) -> None:
+    def _sample(self, inputs: Sequence[UnderWay], on_progress: Progress | None) -> None:
+        """Sample inputs of one network until their next looks; samples beyond these fill the batches."""
         x = torch.stack([one.x for one in inputs])
-        rows = self.rows(x)
         estimates, drawn, due = zip(*((one.estimate, one.drawn, one.due) for one in inputs), strict=True)
-        plans = plan_draws(estimates, drawn, due, batch=rows)
+        plans = plan_draws(estimates, drawn, due, batch=self.rows(x))
         draws = [(i, more) for i, plan in enumerate(plans) for more in plan]
         places = torch.tensor([i for i, _ in draws])
-        counts = count_classes(
-            self.experts[expert].classifier,
+        counts = self._counts(
             x[places],
-            torch.cat([one.choice.sigma for one in inputs])[places],
-            tau=torch.cat([one.choice.told for one in inputs])[places],
-            noise=self.noise,
-            levels=self.levels,
+            Choice.joined([one.choice for one in inputs])[places],
             n=[more for _, more in draws],
             streams=[inputs[i].stream for i, _ in draws],
-            batch_size=rows,
             on_progress=on_progress,
         )
         for (i, more), new in zip(draws, counts, strict=True):
@@ -308,10 +303,11 @@ class SmoothedClassifier:
     def _under_way(self, job: Job, decision: Decision, i: int) -> UnderWay:
         choice, label = decision.choice, int(decision.label[i])
         expert = int(choice.network[i])
+        network = self.experts[expert].classifier
         claim = Claim(
             label=label,
             sigma=float(choice.sigma[i]),
-            tau=float(choice.told[i]) if self.experts[expert].classifier.takes_level else None,
+            tau=float(network.level(choice.told[i])) if network.takes_level else None,
             expert=expert,
             noise=self.noise,
             alpha=job.budget.alpha,
@@ -376,6 +372,10 @@ class SmoothedClassifier:
             on_progress=on_progress,
         )
 
+    def _defect(self, x: Tensor) -> float:
+        """How far a probability under the noise drawn for inputs like x, (batch, …), may be from the true one."""
+        return self.noise.defect(x[0].numel(), is_exact=self.levels is not None)
+
     def _check_fixed(self) -> None:
         for expert in self.experts:
             expert.classifier.check_fixed()
@@ -384,10 +384,6 @@ class SmoothedClassifier:
         """Forward passes per input, at most: for progress and planning."""
         selection = budget.n0 * (len(self.experts) if self.search.fixes_class else 1)
         return selection + self.search.cost_of(self.experts) + budget.n
-
-    def _defect(self, x: Tensor) -> float:
-        """How far a probability under the noise drawn for inputs like x, (batch, …), may be from the true one."""
-        return self.noise.defect(x[0].numel(), is_exact=self.levels is not None)
 
     def _stream(self, seed: int, index: int, stage: Stage) -> Stream:
         return random_stream(seed, index, self._stages.get(stage, stage), self.classifier.device)
@@ -402,8 +398,9 @@ class SmoothedClassifier:
         kind = (x.device, x.dtype, rows, *x.shape[1:])
         if not rows or kind in self._asked:
             return
+        few = x[:rows]
         for expert in self.experts:
-            few, sigma = x[:rows], x.new_full((len(x[:rows]),), expert.sigma)
+            sigma = few.new_full((len(few),), expert.sigma)
             batch = noisy_batch(few, sigma, noise=self.noise, levels=self.levels, streams=streams[:rows], rows=rows)
             expert.classifier.check_answers(batch, batch.new_full((rows,), expert.sigma))
         self._asked.add(kind)

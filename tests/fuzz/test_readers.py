@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 from sigmax import CertificateMemory, PointCertificate
 from sigmax.data import load_source
 from sigmax.errors import SigmaxError
-from sigmax.models import load_model
+from sigmax.models import ModelCard, load_model, save_model
 from sigmax.models.architectures import build_network
-from sigmax.models.checkpoint import ModelCard, save_model
 from sigmax.runs import format_row, read_spec, read_table
 from sigmax.runs.table import HEADER
 from sigmax.serve.images import decode_image

@@ -121,11 +121,7 @@ class SearchTask:
         experts = choice.network.tolist()
         if not all(0 <= place < len(self.experts) for place in experts):
             raise InvalidInputError(f"expected experts below {len(self.experts)}, as many as there are, got {experts}")
-        tau = choice.told.to(self.x).clone()
-        for place, expert in enumerate(self.experts):
-            own = (choice.network == place).to(tau.device)
-            tau[own] = expert.classifier.level(tau[own])  # as the network is told
-        return replace(choice, sigma=sigma, tau=tau)
+        return replace(choice, sigma=sigma, tau=None if choice.tau is None else choice.tau.to(self.x))
 
     def split(self, size: int) -> Iterator["SearchTask"]:
         """The task in parts of at most this many inputs."""
@@ -157,6 +153,14 @@ class Choice:
     def network(self) -> Tensor:
         """The place of each input's network among the experts, (inputs,)."""
         return torch.zeros(len(self.sigma), dtype=torch.int64) if self.expert is None else self.expert
+
+    @classmethod
+    def joined(cls, choices: Sequence["Choice"]) -> "Choice":
+        """The choices for several groups of inputs as one."""
+        sigma, tau, expert = (
+            torch.cat([getattr(each, name) for each in choices]) for name in ("sigma", "told", "network")
+        )
+        return cls(sigma=sigma, tau=tau, expert=expert)
 
     def __getitem__(self, part: slice | Tensor) -> "Choice":
         """The choice for some of the inputs."""

@@ -50,8 +50,7 @@ def create_app(service: Service) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
-        await asyncio.to_thread(service.desk.close)
-        service.memory.close()
+        await asyncio.to_thread(service.close)
 
     app = FastAPI(
         title="sigmax",

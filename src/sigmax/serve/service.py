@@ -3,12 +3,14 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from functools import lru_cache
+from typing import Any, Self, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
 from sigmax.lattice import to_pixels
@@ -53,6 +55,17 @@ class Service:
     memory: Memory
     tokens: Tokens
     limits: Limits
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Answer what was taken, then release the memory. Closing twice is allowed."""
+        self.desk.close()
+        self.memory.close()
 
     @property
     def role(self) -> Role:
@@ -103,10 +116,7 @@ class Service:
         on_proved: Watcher | None = None,
     ) -> list[Question]:
         """Questions about images (batch, *dims), checked: one that fails later would fail others in its batch."""
-        usual = self.desk.answerer.budget
-        budget = replace(
-            usual, n=usual.n if n is None else n, alpha=usual.alpha if alpha is None else alpha, anytime=True
-        )
+        budget = _asked(self.desk.answerer.budget, n, alpha)
         if budget.n > self.limits.n:
             raise InvalidInputError(f"expected n <= {self.limits.n}, got n={budget.n}; this service allows no more")
         if not np.isfinite(images).all():
@@ -116,6 +126,12 @@ class Service:
             to_pixels(x, levels)
         until = None if deadline is None else time.monotonic() + deadline
         return [Question(x=each, budget=budget, deadline=until, on_proved=on_proved) for each in x]
+
+
+@lru_cache(maxsize=1_024)  # checking a budget takes as long as a lookup
+def _asked(usual: Budget, n: int | None, alpha: float | None) -> Budget:
+    """The usual budget, with what a question says otherwise."""
+    return replace(usual, n=usual.n if n is None else n, alpha=usual.alpha if alpha is None else alpha, anytime=True)
 
 
 def proved_fields(point: PointCertificate) -> dict[str, Any]:
