@@ -9,6 +9,7 @@ from sigmax.cards import zoo
 from sigmax.data import load_source
 from sigmax.errors import ModelError
 from sigmax.models import load_model
+from sigmax.models.architectures import told
 from sigmax.noise import Gaussian
 from sigmax.train.evaluation import noisy_accuracy
 
@@ -41,7 +42,7 @@ def test_a_network_of_the_zoo_knows_how_it_was_trained(name: str) -> None:
     sigma, method, _ = NETWORKS[name]
     assert (card.sigma, card.noise, card.method, card.num_classes) == (sigma, "gaussian", method, 10)
     assert card.class_names[3] == "cat"
-    assert loaded.model(torch.rand(2, 3, 32, 32)).shape == (2, 10)
+    assert told(loaded.model, torch.rand(2, 3, 32, 32), torch.full((2,), sigma)).shape == (2, 10)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
