@@ -54,4 +54,5 @@ def one_line(error: BaseException) -> str:
 def without_password(place: str) -> str:
     """A path or a URL as it may be shown and recorded."""
     place = re.sub(r"^(\w+://[^:/@?#]*):[^?#]*@", r"\1@", place)
-    return re.sub(r"(?<=[?&])(ssl)?password=[^&#]*&?", "", place).rstrip("?&")
+    hidden, found = re.subn(r"(?<=[?&])(ssl)?password=[^&#]*&?", "", place)
+    return hidden.rstrip("?&") if found else place
