@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from sigmax.errors import SigmaxError
     from sigmax.memory import CertificateMemory
     from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
+    from sigmax.results import Certificates
     from sigmax.search import AscentSearch, Choice, FixedSigma, GridSearch, HalvingSearch, SearchTask, SigmaSearch
     from sigmax.smoothed import SmoothedClassifier
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _HOME = {
     "AscentSearch": "sigmax.search",
     "CertificateMemory": "sigmax.memory",
+    "Certificates": "sigmax.results",
     "Choice": "sigmax.search",
     "FixedSigma": "sigmax.search",
     "Gaussian": "sigmax.noise",
@@ -44,6 +46,7 @@ __all__ = [  # noqa: RUF022 (the order in which a reader meets them)
     "SearchTask",
     "Choice",
     "CertificateMemory",
+    "Certificates",
     "PointCertificate",
     "SettledCertificate",
     "SigmaxError",

@@ -15,11 +15,15 @@ from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
 from sigmax.estimation import Claim, plan_draws
+from sigmax.inputs import Inputs, check_inputs, count_inputs, numbered, progress_bar, read_batches, regroup
 from sigmax.jobs import Decision, Job, UnderWay
-from sigmax.models.classifier import BaseClassifier, Outputs
+from sigmax.models.classifier import BaseClassifier
+from sigmax.models.denoisers import Denoiser, with_denoiser
+from sigmax.models.outputs import Outputs
 from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution
 from sigmax.plain import to_plain
+from sigmax.results import Certificates
 from sigmax.sampling import Progress, count_classes, default_batch_size
 from sigmax.search import Choice, FixedSigma, SearchTask, SigmaSearch
 from sigmax.streams import Stage, Stream, random_stream
@@ -43,11 +47,13 @@ class SmoothedClassifier:
             hold for every input on that grid, rounding included. None: noise in floating point.
         batch_size: Noisy samples per forward pass; by default chosen by the size of the input.
         identity: Names a model that is no `torch.nn.Module`; see `BaseClassifier`.
+        denoiser: Removes the noise before the model: a callable (noisy, sigma) -> clean, with one sigma per row in the
+            units of the inputs. So a model that never saw noise can be certified.
 
     Examples:
         >>> g = SmoothedClassifier(model, num_classes=10, sigma=0.25)
         >>> g.certify(x, n=10_000)[0]
-        PointCertificate(label=3, radius=0.41…, sigma=0.25, …)
+        <PointCertificate label=3, radius=0.4137, sigma=0.25>
     """
 
     def __init__(
@@ -61,16 +67,25 @@ class SmoothedClassifier:
         levels: int | None = None,
         batch_size: int | None = None,
         identity: str | None = None,
+        denoiser: Denoiser | None = None,
     ) -> None:
         if batch_size is not None and batch_size < 1:
             raise InvalidInputError(f"expected batch_size >= 1, got batch_size={batch_size}")
         if levels is not None and not 1 <= levels < 2**13:
             raise InvalidInputError(f"expected 1 <= levels < {2**13}, got levels={levels}; 255 for 8-bit images")
+        model = model if denoiser is None else with_denoiser(model, denoiser)
         self.classifier = BaseClassifier(model, num_classes=num_classes, outputs=outputs, identity=identity)
         self.noise = noise or Gaussian()
         self.search = sigma if isinstance(sigma, SigmaSearch) else FixedSigma(_number(sigma))
         self.levels = levels
         self.batch_size = batch_size
+
+    def __repr__(self) -> str:
+        model = getattr(self.classifier.model, "__name__", type(self.classifier.model).__name__)
+        noise = "in floating point" if self.levels is None else f"exact on 1/{self.levels}"
+        search = f"{name_of(type(self.search))} sigma, sigma0 = {self.search.initial:g}"
+        classes = f"{self.classifier.num_classes} classes"
+        return f"<SmoothedClassifier of {model}, {classes}; {name_of(type(self.noise))} noise {noise}; {search}>"
 
     @property
     def fingerprint(self) -> str:
@@ -86,7 +101,7 @@ class SmoothedClassifier:
 
     def certify(
         self,
-        x: Tensor,
+        x: Inputs,
         *,
         n0: int = 100,
         n: int = 100_000,
@@ -95,15 +110,17 @@ class SmoothedClassifier:
         tolerance: float = 0.0,
         runner_up: bool = False,
         indices: Sequence[int] | None = None,
+        progress: bool = False,
         on_progress: Progress | None = None,
-    ) -> list[PointCertificate]:
+    ) -> Certificates[PointCertificate]:
         """Certify each input: its class, and a radius within which no perturbation changes it.
 
         Each certificate is wrong with probability at most alpha, over the sampling. Sigma is held fixed:
         where it differs between inputs, give the certificates to a `CertificateMemory`.
 
         Args:
-            x: Inputs (batch, …) in the model's own input space.
+            x: Inputs in the model's own input space: a tensor or array (batch, …), a pair (inputs, labels), a Dataset
+                or a DataLoader. Labels only serve the accuracy of the result.
             n0: Samples that select the class.
             n: Samples that estimate its probability.
             alpha: Failure probability.
@@ -114,14 +131,15 @@ class SmoothedClassifier:
             indices: The index of each input in its data set; by default 0, 1, 2, … An input certified
                 under the same index and seed gets the same noise in whatever batch it comes, and the
                 same answer as far as the model gives a row the same bits in every place of a batch.
+            progress: Show a bar, in a terminal or in a notebook.
             on_progress: Called with the number of forward passes done since the last call.
         """
         budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed, tolerance=tolerance, runner_up=runner_up)
-        return self.certify_job(self.job(x, budget, indices=indices, on_progress=on_progress))
+        return self._certified(x, budget, indices=indices, progress=progress, on_progress=on_progress)
 
     def certify_at(
         self,
-        x: Tensor,
+        x: Inputs,
         radii: Sequence[float],
         *,
         n0: int = 100,
@@ -129,8 +147,9 @@ class SmoothedClassifier:
         alpha: float = 0.001,
         seed: int = 0,
         indices: Sequence[int] | None = None,
+        progress: bool = False,
         on_progress: Progress | None = None,
-    ) -> list[PointCertificate]:
+    ) -> Certificates[PointCertificate]:
         """Certify only whether the radius is at least each of `radii`, with as many samples as that takes.
 
         The radius of a certificate is the largest of `radii` that was proved, and its n the samples that
@@ -139,7 +158,32 @@ class SmoothedClassifier:
         if not radii:
             raise InvalidInputError("expected one or more radii, got none")
         budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed, radii=tuple(radii))
-        return self.certify_job(self.job(x, budget, indices=indices, on_progress=on_progress))
+        return self._certified(x, budget, indices=indices, progress=progress, on_progress=on_progress)
+
+    def _certified(
+        self,
+        inputs: Inputs,
+        budget: Budget,
+        *,
+        indices: Sequence[int] | None,
+        progress: bool,
+        on_progress: Progress | None,
+    ) -> Certificates[PointCertificate]:
+        """Certify inputs of any kind, numbered across their batches."""
+        if isinstance(inputs, Tensor):
+            self.checked(inputs, indices)  # whole, so that a bad input is found before any sampling
+        count = count_inputs(inputs)
+        total = None if count is None else count * (budget.n0 + budget.n + self.search.cost())
+        points: list[PointCertificate] = []
+        labels: list[int] | None = []
+        with progress_bar(progress, total, on_progress) as advance:
+            for x, truth in regroup(read_batches(inputs), lambda x: self.block_size(self.job(x[:1], budget))):
+                places = numbered(indices, len(points), len(x))
+                points += self.certify_job(self.job(x, budget, indices=places, on_progress=advance))
+                labels = None if labels is None or truth is None else labels + truth
+        if indices is not None and len(indices) != len(points):
+            raise InvalidInputError(f"expected one index per input, got {len(indices)} for {len(points)} inputs")
+        return Certificates(points, labels=labels if points else None, indices=indices)
 
     def predict(
         self,
@@ -337,22 +381,7 @@ class SmoothedClassifier:
     def checked(self, x: Tensor, indices: Sequence[int] | None) -> tuple[Tensor, tuple[int, ...]]:
         """The inputs on the device of the model, and their indices; refuses what cannot be certified."""
         self.classifier.check_fixed()
-        if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 2:
-            got = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-            raise InvalidInputError(
-                f"expected a floating-point tensor (batch, …), got {got}; divide 8-bit images by 255"
-            )
-        if x.dtype not in (torch.float32, torch.float64):
-            raise InvalidInputError(f"expected float32 or float64, in which noise is fine enough, got {x.dtype}")
-        if x[:1].numel() == 0 and len(x):
-            raise InvalidInputError(f"expected inputs with at least one number each, got shape {tuple(x.shape)}")
-        indices = tuple(range(len(x))) if indices is None else tuple(int(index) for index in indices)
-        if len(indices) != len(x):
-            raise InvalidInputError(f"expected one index per input, got {len(indices)} for {len(x)} inputs")
-        is_finite = torch.isfinite(x).flatten(1).all(dim=1)
-        if not is_finite.all():
-            first = indices[int((~is_finite).nonzero()[0])]
-            raise InvalidInputError(f"expected finite inputs, got NaN or infinity in input {first}")
+        indices = check_inputs(x, indices)
         return x.to(self.classifier.device), indices
 
 

@@ -34,7 +34,7 @@ def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | No
 
     Where some sigmas are at the upper bound of their search: also how many, and the ACR without these inputs.
     """
-    from sigmax.report.metrics import common_radii, special_backend, summarise
+    from sigmax.metrics import common_radii, special_backend, summarise
     from sigmax.rounding import format_nearest, format_whole
 
     radii = radii or common_radii([run.table for _, run in runs])

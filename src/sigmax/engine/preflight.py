@@ -43,7 +43,7 @@ def preflight(work: Prepared, inputs: int, on_note: Callable[[str], None]) -> No
     if len(few) >= _FEWEST and hits <= binom.ppf(1 - _LUCK, len(few), 1 / classes):
         on_note(
             f"under noise at sigma={smoothed.search.initial:g} the network is right on {hits} of {len(few)} inputs, as "
-            f"good as guessing among {classes} classes; was it trained with noise?"
+            f"good as guessing among {classes} classes; was it trained with noise? if not, give --denoiser"
         )
     began = time.perf_counter()
     classify(-(-rows // len(x)))

@@ -84,6 +84,9 @@ class CertificateMemory:
     def __len__(self) -> int:
         return len(self._index) if self._index is not None else 0
 
+    def __repr__(self) -> str:
+        return f"<CertificateMemory of {len(self):,} answers, l{self.norm}>"
+
     def __enter__(self) -> Self:
         return self
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from sigmax.budget import Budget
 from sigmax.data import ImageSource
+from sigmax.metrics import average_certified_radius, special_backend
 from sigmax.named import Named, name_of
-from sigmax.report.metrics import average_certified_radius, special_backend
 from sigmax.rounding import format_whole
 from sigmax.runs import Run
 from sigmax.search import AscentSearch

@@ -17,9 +17,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from numpy.typing import NDArray
 from PIL import Image
 
+from sigmax import metrics
 from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError
-from sigmax.report import metrics
 from sigmax.report.entries import Entry, joined
 from sigmax.report.pairing import Pair
 from sigmax.report.results import UNKNOWN, accuracy_table, format_signed, settings_of

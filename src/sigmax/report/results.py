@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from sigmax import metrics
 from sigmax.noise import Gaussian, Uniform
-from sigmax.report import metrics
 from sigmax.report.entries import Entry, describe_named, joined
 from sigmax.report.pairing import Pair
 from sigmax.report.sections import Section
@@ -144,9 +144,9 @@ def settings_of(run: Entry) -> dict[str, str]:
     said = {
         "run": run.name,
         "certificates": metrics.kind_of_answers(table),
-        "model": spec and spec.model.name,
+        "model": spec and joined(spec.model.name, f"denoiser {spec.model.denoiser}" if spec.model.denoiser else ""),
         "backend": run.backend,
-        "data": spec and spec.data.name,
+        "data": spec and joined(spec.data.name, f"resized {spec.data.preprocess}" if spec.data.preprocess else ""),
         "inputs": f"{len(table):,}" + (f" ({table.dropped} cut off)" if table.dropped else ""),
         "norm": joined(f"l{table.norm}", own_noise),
         "sigma0": _number(run.sigma0, show="{:g}".format),

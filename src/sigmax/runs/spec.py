@@ -111,7 +111,7 @@ class CertificationSpec:
         plain: dict[str, Any] = to_plain(self)
         del plain["data"]["max"]
         if self.found is not None:
-            del plain["model"]["name"], plain["model"]["device"], plain["data"]["name"]
+            del plain["model"]["name"], plain["model"]["device"], plain["data"]["name"], plain["data"]["preprocess"]
         return plain
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sigmax.errors import InvalidInputError
-from sigmax.runs import ABSTAIN, CertificateTable
+from sigmax.table import ABSTAIN, CertificateTable
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0)
 CONFIDENCE = 0.95  # of the intervals over inputs
