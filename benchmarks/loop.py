@@ -3,7 +3,7 @@
 The loop draws noise, runs the network and counts; the bare network runs as many times on one batch of
 that shape and layout. Both are timed in turns, in one process: with exact noise and with float noise.
 
-    python benchmarks/loop.py [--n 100000] [--repeats 5]
+    python benchmarks/loop.py [--n 100000] [--repeats 5] [--networks patch-resnet10] [--backends compile,openvino-int8]
 """
 
 import time
@@ -59,10 +59,16 @@ def measure(arch: str, backend: Backend, *, n: int, repeats: int) -> dict[str, C
 
 
 def main() -> None:
-    options = parser(__doc__, repeats=5).parse_args()
-    backends, missing = usable_backends()
+    made = parser(__doc__, repeats=5)
+    made.add_argument("--networks", default=",".join(NETWORKS), help="between commas (default: %(default)s)")
+    made.add_argument("--backends", help="between commas; by default all that run here")
+    options = made.parse_args()
+    usable, missing = usable_backends()
+    backends = [backend for backend in usable if options.backends is None or backend in options.backends.split(",")]
     rows = [
-        measure(arch, backend, n=options.n // 20, repeats=options.repeats) for arch in NETWORKS for backend in backends
+        measure(arch, backend, n=options.n // 20, repeats=options.repeats)
+        for arch in options.networks.split(",")
+        for backend in backends
     ]
     part = Part(
         title="The sampling loop against the bare network",

@@ -1,5 +1,6 @@
 from math import comb, exp, log
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from sigmax.bounds import (
     clopper_pearson_lower,
     clopper_pearson_upper,
     evidence_above,
+    leads,
     top_class_p_value,
 )
 from sigmax.errors import InvalidInputError
@@ -90,6 +92,31 @@ def test_p_value_of_the_top_class_is_the_two_sided_binomial_test(a: int, b: int)
     top, runner_up = max(a, b), min(a, b)
     expected = 1.0 if top == 0 else binomtest(top, top + runner_up, 0.5).pvalue
     assert top_class_p_value(top, runner_up) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("k", "n", "p0"), [(10, 10, 0.5), (676, 1_000, 0.5), (991, 1_000, 0.977), (4, 900, 0.01)])
+def test_evidence_is_rounded_down(k: int, n: int, p0: float) -> None:
+    with mpmath.workdps(40):
+        half, q = mpmath.mpf(1) / 2, mpmath.mpf(p0)
+        tail, prior = (
+            mpmath.betainc(a, b, q, 1, regularized=True) for a, b in ((half + k, half + n - k), (half, half))
+        )
+        whole = mpmath.log(mpmath.beta(half + k, half + n - k) / mpmath.beta(half, half) * tail / prior)
+        truth = whole - k * mpmath.log(q) - (n - k) * mpmath.log(1 - q)
+        assert truth - 1e-9 < evidence_above(k, n, p0) < truth
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("defect", [0.0, 1e-11, 1e-3, 1e-2])
+def test_a_class_that_leads_only_by_the_defect_is_rarely_taken_for_the_leader(defect: float) -> None:
+    n, alpha, repeats = 1_000, 0.02, 20_000
+    tops = np.random.default_rng(0).binomial(n, 0.5 + defect, size=repeats)
+    said = {top: leads(top, n - top, n=n, alpha=alpha, defect=defect) for top in set(tops.tolist())}
+    misses = sum(said[top] for top in tops.tolist())
+    assert misses <= binom.ppf(1 - 1e-6, repeats, alpha)
+    assert leads(600, 400, n=n, alpha=alpha, defect=defect)
+    if defect <= 1e-11:
+        assert all(answer == (top_class_p_value(top, n - top) <= alpha) for top, answer in said.items())
 
 
 @pytest.mark.parametrize(("k", "n", "alpha"), [(5, 4, 0.1), (-1, 4, 0.1), (0, 0, 0.1), (1, 2, 0.0), (1, 2, 1.0)])

@@ -271,8 +271,9 @@ def test_an_input_that_is_alone_does_not_pay_for_empty_batches(more: dict[str, o
     for distance in (0.05, 0.2, 0.3, 0.6, 1.0):
         x = torch.zeros(1, 300)
         x[0, 0] = distance
-        rows.clear()
-        (found,) = g.certify_job(g.job(x, Budget(n=20_000, **more)))  # type: ignore[arg-type]
+        job = g.job(x, Budget(n=20_000, **more))  # type: ignore[arg-type]
+        rows.clear()  # of what was asked before any sampling
+        (found,) = g.certify_job(job)
         assert sum(rows) <= 512 + found.n + 2 * 512  # selection, what it looked at, and the ends of two batches
 
 

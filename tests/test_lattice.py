@@ -1,6 +1,7 @@
 """Integer noise: exact probabilities, exact draws, and certificates that a network cannot break by reading low bits."""
 
-from itertools import pairwise
+from fractions import Fraction
+from itertools import accumulate, pairwise
 
 import mpmath
 import numpy as np
@@ -15,7 +16,7 @@ from oracles import AxisThreshold, HalfSpace
 from sigmax import Gaussian, SmoothedClassifier, SmoothingDistribution, Uniform
 from sigmax.bounds import clopper_pearson_lower
 from sigmax.errors import InvalidInputError
-from sigmax.lattice import PIXEL_DEFECT, IntegerNoise, to_pixels
+from sigmax.lattice import MOST_SCALE, PIXEL_DEFECT, IntegerNoise, grid_slack, to_pixels
 from sigmax.streams import Stage, random_stream
 from toy import Wide
 
@@ -111,6 +112,87 @@ def test_draws_follow_the_masses(noise: SmoothingDistribution, scale: float) -> 
 @pytest.mark.parametrize(("noise", "scale"), [(Gaussian(), 63.75), (Gaussian(), 255.0), (Uniform(), 127.5)])
 def test_a_hundred_million_draws_follow_the_masses(noise: SmoothingDistribution, scale: float) -> None:
     assert chi_square(noise, scale, 10_000) > 1e-4
+
+
+@pytest.mark.parametrize("noise", [Gaussian(), Uniform()])
+def test_the_widest_noise_keeps_its_bound(noise: SmoothingDistribution) -> None:
+    """Rounding of all masses to 64 bits, exactly; and the masses themselves at some places."""
+    masses = noise.masses(MOST_SCALE)
+    assert masses is not None
+    drawn, middle = IntegerNoise(masses, CPU), len(masses) // 2
+    edges = [0, *[t + 2**63 for t in drawn.thresholds.tolist()], 2**64]
+    weights = {drawn.low + i: b - a for i, (a, b) in enumerate(pairwise(edges))}
+    gaps = [abs(weights.get(i - middle, 0) - Fraction(mass) * 2**64) for i, mass in enumerate(masses.tolist())]
+    assert sum(gaps) / 2**65 < PIXEL_DEFECT / 4
+    half, truth = masses[middle:], exact_masses(noise, MOST_SCALE, 40)
+    assert all(abs(mass / true - 1) < 2.0**-50 for mass, true in zip(half[:40].tolist(), truth, strict=True))
+
+
+def test_noise_far_below_a_step_of_the_grid_moves_nothing() -> None:
+    for scale in (0.05, 1e-3, 1e-300):
+        noise = IntegerNoise(Gaussian().masses(scale), CPU)
+        assert not noise.draw(random_stream(0, 0, Stage.PILOT, CPU), 10, 100).any()
+    smoothed = SmoothedClassifier(HalfSpace(4).eval(), num_classes=2, sigma=1e-9, levels=255)
+    (point,) = smoothed.certify(torch.full((1, 4), 7 / 255), n=100)
+    assert 0 < point.radius < 1 / 255  # within which there is no other input
+
+
+def test_noise_of_too_many_steps_is_refused() -> None:
+    smoothed = SmoothedClassifier(HalfSpace(4).eval(), num_classes=2, sigma=MOST_SCALE / 100, levels=255)
+    with pytest.raises(InvalidInputError, match="lower sigma"):
+        smoothed.certify(torch.zeros(1, 4), n=100)
+
+
+@pytest.mark.parametrize("noise", [Gaussian(), Uniform()])
+@pytest.mark.parametrize("scale", [0.3, 0.5, 0.75, 1.0, 2.5, 7.77, 30.6])
+def test_no_classifier_of_one_pixel_breaks_a_certificate(noise: SmoothingDistribution, scale: float) -> None:
+    """The worst classifiers of the Neyman-Pearson lemma, for every shift: also where the scale is no whole number.
+
+    They answer class 1 on the values that are likelier at 0 than at the shift, most of all those that only 0 gives. If
+    class 1 has probability p at 0 and at most 1/2 at the shift, then the shift must not be inside the radius of p.
+    """
+    masses = noise.masses(scale)
+    assert masses is not None
+    middle = len(masses) // 2
+    for shift in range(1, 2 * middle + 2):
+        here, there = (np.concatenate([np.zeros(zeros), masses]) for zeros in (0, shift))
+        here = np.concatenate([here, np.zeros(shift)])
+        order = np.argsort(np.divide(there, here, out=np.full_like(there, np.inf), where=here > 0), kind="stable")
+        for p, q in zip(accumulate(here[order].tolist()), accumulate(there[order].tolist()), strict=True):
+            if 0.5 < p < 1 - 1e-12 and q <= 0.5:
+                assert noise.radius(p, sigma=scale) <= shift + 1e-9
+
+
+@given(
+    st.lists(st.tuples(st.integers(-600, 600), st.integers(-600, 600)), min_size=1, max_size=20),
+    st.sampled_from([16, 255, 1_023]),
+    st.sampled_from([torch.float32, torch.float64]),
+)
+def test_a_distance_on_the_grid_looks_shorter_by_at_most_the_slack(
+    pairs: list[tuple[int, int]], levels: int, dtype: torch.dtype
+) -> None:
+    x, other = (torch.tensor(column, dtype=dtype) / levels for column in zip(*pairs, strict=True))
+    slack = Fraction(grid_slack(x, levels))
+    seen = [abs(Fraction(a) - Fraction(b)) for a, b in zip(x.tolist(), other.tolist(), strict=True)]
+    true = [Fraction(abs(a - b), levels) for a, b in pairs]
+    assert sum(seen) >= (1 - slack) * sum(true)
+    assert sum(d * d for d in seen) >= (1 - slack) ** 2 * sum(d * d for d in true)
+
+
+def test_an_exact_radius_holds_in_the_distances_of_floats() -> None:
+    """Some neighbouring pixels are nearer in float32 than 1/255. An input on the border must not look inside."""
+    near = [k for k in range(1, 256) if Fraction(_pixel(k)) - Fraction(_pixel(k - 1)) < Fraction(1, 255)]
+    assert near
+    x = torch.tensor([[_pixel(near[-1])] * 4])
+    smoothed = SmoothedClassifier(HalfSpace(4).eval(), num_classes=2, sigma=0.5, levels=255)
+    for point in (smoothed.certify(x, n=1_000)[0], smoothed.certify_at(x, [0.1], n=1_000)[0]):
+        proved = Gaussian().radius(point.p_lower, sigma=point.sigma)
+        assert 0 < point.radius <= proved * (1 - grid_slack(x, 255))
+        assert point.radius in (0.1, pytest.approx(proved, rel=1e-4))
+
+
+def _pixel(k: int) -> float:
+    return float(np.float32(k) / np.float32(255))
 
 
 def test_inputs_off_the_grid_are_refused() -> None:

@@ -364,6 +364,8 @@ def test_a_noise_aware_network_is_told_the_level_of_each_row(tau: float | None) 
     model = Recorder().eval()
     x = 1_000.0 * torch.arange(1, 4).view(3, 1).expand(3, 300)  # so far apart that a noisy row tells whose it is
     smoothed = SmoothedClassifier(model, num_classes=2, sigma=Told(tau), batch_size=64)
+    smoothed.job(x, Budget())  # asks twice, before any sampling
+    model.seen.clear()
     points = smoothed.certify(x, n=150)
     expected = {i: point.sigma * (tau or 1.0) for i, point in enumerate(points, start=1)}
     assert [point.tau for point in points] == [pytest.approx(level) for level in expected.values()]
@@ -418,3 +420,42 @@ def test_a_choice_of_a_network_that_is_not_there_is_refused() -> None:
     g = SmoothedClassifier(HalfSpace(4).eval(), num_classes=2, sigma=Second())
     with pytest.raises(InvalidInputError, match="expert"):
         g.certify(torch.rand(2, 4), n=10)
+
+
+class Careless(nn.Module):
+    """In eval mode, and yet no fixed function of each input."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.calls = kind, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        if self.kind == "twice":
+            x = nn.functional.dropout(x, training=True)
+        elif self.kind == "beside":
+            x = x - x.mean(dim=0)
+        return x.flatten(1)[:, :2]
+
+
+@pytest.mark.parametrize("kind", ["twice", "beside"])
+@pytest.mark.parametrize("inputs", [1, 3, 100])
+def test_a_model_that_is_no_function_of_its_input_is_refused_before_any_sampling(kind: str, inputs: int) -> None:
+    model = Careless(kind).eval()
+    smoothed = SmoothedClassifier(model, num_classes=2, sigma=0.25, batch_size=16, identity=kind)
+    x = torch.rand(inputs, 4)
+    for ask in (smoothed.certify, smoothed.predict):
+        with pytest.raises(ModelError, match=kind):
+            ask(x, n=100)
+    with pytest.raises(ModelError, match=kind):
+        smoothed.certify_at(x, [0.1])
+    assert model.calls == 3 * 4
+
+
+def test_a_model_is_asked_twice_once_for_each_shape_of_batches() -> None:
+    model = Careless("").eval()
+    smoothed = SmoothedClassifier(model, num_classes=2, sigma=0.25, batch_size=64)
+    for size in (4, 4, 6, 4):
+        smoothed.job(torch.rand(2, size), Budget())
+    assert model.calls == 2 * 4
+    assert smoothed.job(torch.rand(0, 9), Budget()).indices == ()

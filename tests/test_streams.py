@@ -1,6 +1,6 @@
 """Streams: the bits of numpy's Philox, independent of who draws them, and independent of one another."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -9,8 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, kstest
 
+import sigmax.smoothed
+import sigmax.train.draws
+import sigmax.train.evaluation
+from sigmax import HalvingSearch, SmoothedClassifier
+from sigmax.data import ArraySource
 from sigmax.errors import InvalidInputError
+from sigmax.noise import Gaussian
 from sigmax.streams import INDICES, Stage, Stream, philox, random_stream
+from toy import small_network
 
 CPU = torch.device("cpu")
 
@@ -55,6 +62,27 @@ def test_a_stream_is_counted_in_samples_of_one_size() -> None:
     one.words(2, 8)
     with pytest.raises(InvalidInputError, match="8"):
         one.words(2, 12)
+
+
+def test_training_evaluation_and_certification_share_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network is judged and certified with other noise than it was trained and chosen with."""
+    opened: dict[str, set[Stage]] = {}
+    for place in (sigmax.train.draws, sigmax.train.evaluation, sigmax.smoothed):
+
+        def recorded(seed: int, index: int, stage: Stage, device: torch.device, place: str = place.__name__) -> Stream:
+            opened.setdefault(place, set()).add(stage)
+            return random_stream(seed, index, stage, device)
+
+        monkeypatch.setattr(place, "random_stream", recorded)
+    network, images = small_network(), np.zeros((3, 4), dtype=np.uint8)
+    sigmax.train.draws.Draws.at(0, 0, batch=2, share=slice(0, 2), device=CPU)
+    source = ArraySource("black", images, np.zeros(3, dtype=int), ["black"], levels=255)
+    sigmax.train.evaluation.noisy_accuracy(network, source, noise=Gaussian(), sigma=0.25, seed=0)
+    smoothed = SmoothedClassifier(network, num_classes=2, sigma=HalvingSearch(initial=0.25), levels=255)
+    smoothed.certify(torch.zeros(1, 4), n=20)
+    smoothed.predict(torch.zeros(1, 4), n=20)
+    assert len(opened) == 3
+    assert all(not first & second for first, second in combinations(opened.values(), 2))
 
 
 @pytest.mark.statistical

@@ -44,6 +44,18 @@ def small_network() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 10), nn.Tanh(), nn.Linear(10, 2)).eval()
 
 
+class Dropping(nn.Module):
+    """A model with dropout that eval mode does not turn off."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, training=True)[:, :2]
+
+
+def dropping() -> nn.Module:
+    """Its factory."""
+    return Dropping().eval()
+
+
 class Threshold:
     """A model that is no module."""
 

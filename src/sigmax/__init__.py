@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sigmax.certificate import PointCertificate, SettledCertificate
     from sigmax.errors import SigmaxError
-    from sigmax.memory import CertificateMemory
+    from sigmax.memory import CertificateMemory, FrozenMemory
     from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
     from sigmax.results import Certificates
     from sigmax.search import AscentSearch, Choice, FixedSigma, GridSearch, HalvingSearch, SearchTask, SigmaSearch
@@ -19,6 +19,7 @@ _HOME = {
     "Certificates": "sigmax.results",
     "Choice": "sigmax.search",
     "FixedSigma": "sigmax.search",
+    "FrozenMemory": "sigmax.memory",
     "Gaussian": "sigmax.noise",
     "GridSearch": "sigmax.search",
     "HalvingSearch": "sigmax.search",
@@ -47,6 +48,7 @@ __all__ = [  # noqa: RUF022 (the order in which a reader meets them)
     "Choice",
     "CertificateMemory",
     "Certificates",
+    "FrozenMemory",
     "PointCertificate",
     "SettledCertificate",
     "SigmaxError",

@@ -1,13 +1,14 @@
 """Budget: how many samples an input gets, and when they suffice."""
 
-import math
+import itertools
 import operator
 from dataclasses import dataclass, replace
 from typing import Self, SupportsIndex
 
 from sigmax.bounds import check_alpha
 from sigmax.errors import InvalidInputError
-from sigmax.estimation import AtRadii, Claim, Estimate, PlannedLooks
+from sigmax.estimation import AtRadii, Claim, Counts, Estimate, PlannedLooks
+from sigmax.noise import Gaussian
 from sigmax.streams import check_seed
 
 _LEAST_ALPHA = 1e-30  # its shares for looks and for the runner-up must not underflow
@@ -49,12 +50,6 @@ class Budget:
         object.__setattr__(self, "radii", tuple(float(radius) for radius in self.radii))
         if self.n < 1 or self.n0 < 1:
             raise InvalidInputError(f"expected n >= 1 and n0 >= 1, got n={self.n}, n0={self.n0}")
-        if self.n <= (least := -math.log2(self.alpha)):
-            # n unanimous samples prove only p >= alpha^(1/n).
-            raise InvalidInputError(
-                f"expected n > {least:.4g}, because fewer samples can certify nothing at alpha={self.alpha:g}, "
-                f"got n={self.n}; raise n"
-            )
         if self.n_wrong is not None and not 1 <= self.n_wrong <= self.n:
             raise InvalidInputError(f"expected 1 <= n_wrong <= n, got n_wrong={self.n_wrong}, n={self.n}")
         check_seed(self.seed)
@@ -64,6 +59,12 @@ class Budget:
             raise InvalidInputError(f"expected radii >= 0, got radii={self.radii}")
         if self.radii and (self.tolerance or self.runner_up):
             raise InvalidInputError("expected radii alone, got tolerance or runner_up too; leave them out")
+        if not self._certifies(self.n):
+            least = next(n for n in itertools.count(self.n + 1) if self._certifies(n))
+            raise InvalidInputError(
+                f"expected n >= {least}, because fewer samples can certify nothing at alpha={self.alpha:g}, "
+                f"got n={self.n}; raise n"
+            )
 
     def shared(self, family_alpha: float, inputs: int) -> Self:
         """The same with an equal share of `family_alpha` for each of so many inputs (Bonferroni)."""
@@ -73,10 +74,18 @@ class Budget:
         """The estimation of one input; `truth` is its true class, if known."""
         # n may depend on the selected class, because other samples selected it.
         is_wrong = truth is not None and claim.label != truth
-        n = self.n_wrong if is_wrong and self.n_wrong is not None else self.n
+        return self._estimate(claim, self.n_wrong if is_wrong and self.n_wrong is not None else self.n)
+
+    def _estimate(self, claim: Claim, n: int) -> Estimate:
         if self.radii:
             return AtRadii(claim, radii=self.radii, n=n)
         return PlannedLooks(claim, n=n, tolerance=self.tolerance, runner_up=self.runner_up)
+
+    def _certifies(self, n: int) -> bool:
+        """Whether n samples of one class certify anything: the smallest radius, under any noise."""
+        claim = Claim(label=0, sigma=1.0, noise=Gaussian(), alpha=self.alpha)
+        point = self._estimate(claim, n).look(Counts(n=n, hits=n, rival=0))
+        return point is not None and point.label is not None
 
 
 def _whole(name: str, value: SupportsIndex) -> int:

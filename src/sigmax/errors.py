@@ -3,6 +3,7 @@
 Every message has the shape `expected <rule>, got <name>=<value>; <what to do>`.
 """
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -44,3 +45,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def one_line(error: BaseException) -> str:
     """The message of another library's error in one line, at most 300 characters."""
     return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def without_password(place: str) -> str:
+    """A path or a URL as it may be shown and recorded."""
+    place = re.sub(r"^(\w+://[^:/@?#]*):[^?#]*@", r"\1@", place)
+    return re.sub(r"(?<=[?&])(ssl)?password=[^&#]*&?", "", place).rstrip("?&")

@@ -13,6 +13,7 @@ from typing import final
 from sigmax.bounds import clopper_pearson_lower, clopper_pearson_upper, evidence_above
 from sigmax.certificate import PointCertificate
 from sigmax.noise import SmoothingDistribution
+from sigmax.rounding import round_down
 
 # Share of alpha for the bound on the runner-up. At 5 % the radius loses at most 0.002 sigma with 100,000 samples, and
 # 0.004 sigma with 100.
@@ -49,6 +50,16 @@ class Claim:
     expert: int = 0  # which of several networks
     is_exact: bool = False  # whether the noise is exact
     defect: float = 0.0  # no probability under the noise drawn is further than this from the true one
+    slack: float = 0.0  # distances between inputs may look shorter by this share than on their grid
+
+    def radius(self, p_lower: float, p_upper: float | None = None) -> float:
+        """The radius that these bounds prove, in the distances that one sees."""
+        radius = self.noise.radius(p_lower, sigma=self.sigma, p_upper=p_upper)
+        return round_down(radius * (1 - self.slack)) if self.slack else radius
+
+    def probability(self, radius: float) -> float:
+        """The probability above which this radius is proved."""
+        return self.noise.probability(radius * (1 + 2 * self.slack), sigma=self.sigma)  # > radius / (1 - slack)
 
 
 class Estimate(ABC):
@@ -125,7 +136,7 @@ class AtRadii(Estimate):
         self.claim = claim
         self.n = n
         self.proved: float | None = None
-        self.needed = {r: claim.noise.probability(r, sigma=claim.sigma) for r in sorted({0.0, *radii})}
+        self.needed = {r: claim.probability(r) for r in sorted({0.0, *radii})}
         # The samples speak of the noise drawn.
         self.open = {radius: q for radius, p in self.needed.items() if (q := p + claim.defect) < 1.0}
 
@@ -190,7 +201,7 @@ def certificate(claim: Claim, counts: Counts, *, alpha: float, runner_up: bool) 
         bound = clopper_pearson_upper(counts.rival, counts.n, alpha=alpha - lower_alpha) + claim.defect
         p_upper = bound if bound < 1 - p_lower else None
     is_certain = p_lower > (0.5 if p_upper is None else p_upper)
-    radius = max(0.0, claim.noise.radius(p_lower, sigma=claim.sigma, p_upper=p_upper)) if is_certain else None
+    radius = max(0.0, claim.radius(p_lower, p_upper)) if is_certain else None
     return _point(claim, counts, radius=radius, p_lower=p_lower)
 
 

@@ -191,8 +191,3 @@ def _joined(first: LabelledBatch, second: LabelledBatch) -> LabelledBatch:
 
 def _part(batch: LabelledBatch, part: slice) -> LabelledBatch:
     return LabelledBatch(batch.x[part], None if batch.labels is None else batch.labels[part])
-
-
-def numbered(indices: Sequence[int] | None, start: int, count: int) -> Sequence[int]:
-    """The indices of the next inputs: those given for all, else the running number."""
-    return range(start, start + count) if indices is None else indices[start : start + count]

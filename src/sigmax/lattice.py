@@ -17,8 +17,11 @@ from sigmax.streams import Stream
 
 Masses = NDArray[np.float64]
 
-# Bound on the total variation between the integers drawn and the true ones, for one pixel: thresholds have 64 bits, and
-# masses a relative error of a few 2**-53. Measured against mpmath it is below 2**-50.
+# The largest noise level in units of the grid. Noise then takes at most 2**17 values, each with a probability that is
+# rounded to 64 bits, so that all of them are off by at most 2**-49 together.
+MOST_SCALE = 2.0**12
+# Bound on the total variation between the integers drawn and the true ones, for one pixel: masses also have a relative
+# error of a few 2**-53. Measured against mpmath it is below 2**-50.
 PIXEL_DEFECT = 2.0**-48
 _FIRST = 16  # bits that decide most draws
 _RESERVE = 16  # one word of further bits per this many pixels; a side stream has more, for very large sigma
@@ -82,7 +85,8 @@ def _nonzero(mask: Tensor) -> Tensor:
 def to_pixels(x: Tensor, levels: int) -> Tensor:
     """The inputs in units of the grid, as integers; refuses inputs off the grid."""
     pixels = (x * levels).round()
-    is_on = (pixels / levels == x) & (pixels.abs() < 2**13)
+    # A tensor as the divisor: some devices multiply by the reciprocal of a number, which rounds otherwise.
+    is_on = (pixels / pixels.new_full((1,), levels) == x) & (pixels.abs() < 2**13)
     if not is_on.all():
         value = float(x[~is_on][0])
         raise InvalidInputError(
@@ -90,3 +94,14 @@ def to_pixels(x: Tensor, levels: int) -> Tensor:
             "leave out levels (--float) for noise in floating point"
         )
     return pixels.to(torch.int16)
+
+
+def grid_slack(x: Tensor, levels: int) -> float:
+    """How much shorter, as a share, a distance from x on the grid can look in the rounded numbers of its dtype.
+
+    Pixels k / levels are rounded to floats: by at most u |k| / levels each, where u is half the dtype's epsilon. Two
+    pixels that differ are 1 / levels or more apart. If x_i is one of them, their distance d_i looks shorter by at most
+    u (2 |x_i| + d_i) <= u (2 levels |x_i| + 1) d_i.
+    """
+    unit = torch.finfo(x.dtype).eps / 2
+    return unit * (2 * levels * float(x.abs().max()) + 1) * (1 + 2.0**-10)

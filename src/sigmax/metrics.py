@@ -178,6 +178,7 @@ class Summary:
     at_bound: int = 0  # inputs whose sigma sits at the upper bound of the search
     acr_inside: float | None = None  # ACR of the other inputs; None: no bound is known, or there are no others
     backend: str | None = None  # what ran the network; None: not recorded
+    noise: str = ""  # "exact" or "float"; empty: not recorded
 
 
 def summarise(
@@ -187,6 +188,7 @@ def summarise(
     *,
     upper: float | None = None,
     backend: str | None = None,
+    noise: str = "",
 ) -> Summary:
     """What `sigmax show` prints of a table; `upper` is the upper bound of its search, where it has one."""
     is_at_bound = table.sigma >= (np.inf if upper is None else upper * (1 - _AT_BOUND))
@@ -202,4 +204,5 @@ def summarise(
         at_bound=int(is_at_bound.sum()),
         acr_inside=average_certified_radius(select_rows(table, ~is_at_bound)) if has_inside else None,
         backend=backend,
+        noise=noise,
     )

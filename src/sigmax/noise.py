@@ -17,7 +17,7 @@ from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from sigmax.errors import InvalidInputError
-from sigmax.lattice import PIXEL_DEFECT, IntegerNoise, Masses
+from sigmax.lattice import MOST_SCALE, PIXEL_DEFECT, IntegerNoise, Masses
 from sigmax.named import Named, find_class, named_classes
 from sigmax.rounding import round_down
 from sigmax.streams import Stream
@@ -96,6 +96,11 @@ class SmoothingDistribution(Named, ABC):
 
 @lru_cache(maxsize=64)  # the sigmas of a search, an eighth of a MB each
 def _integers(noise: SmoothingDistribution, scale: float, device: torch.device) -> IntegerNoise:
+    if scale > MOST_SCALE:
+        raise InvalidInputError(
+            f"expected noise of at most {MOST_SCALE:g} steps of the grid, got levels * sigma={scale:g}; lower sigma, "
+            "set bounds, or leave out levels (--float)"
+        )
     masses = noise.masses(scale)
     if masses is None:
         raise InvalidInputError(f"expected noise with `masses` for inputs on a grid, got {noise!r}; leave out levels")
@@ -120,6 +125,8 @@ class Gaussian(SmoothingDistribution):
         Differences of $\Phi$ would lose digits, so the density is integrated over each cell: by 8 Gauss-Legendre nodes,
         which are exact in float64 on pieces of width 1/4.
         """
+        if scale < 0.5 / 9.5:
+            return np.ones(1)  # the other cells have less than 2**-66 together
         cells = np.arange(int(9.5 * scale) + 2)  # beyond 9.5 sigma the mass is below 2**-66
         nodes, weights = leggauss(8)
         pieces = int(np.ceil(4 / scale))
@@ -133,7 +140,7 @@ class Gaussian(SmoothingDistribution):
         _check_probabilities(p_lower, p_upper)
         if p_upper is None:
             return round_down(sigma * float(ndtri(p_lower)))
-        return round_down(sigma / 2 * (round_down(float(ndtri(p_lower))) - float(ndtri(p_upper))))
+        return round_down(sigma / 2 * (round_down(float(ndtri(p_lower))) + round_down(-float(ndtri(p_upper)))))
 
     def probability(self, radius: float, *, sigma: float) -> float:
         r"""$\Phi(R / \sigma)$."""

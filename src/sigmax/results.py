@@ -1,14 +1,16 @@
 """What `certify` returns: the certificates in order, with their numbers at hand."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final, overload
 
 import numpy as np
+from torch import Tensor
 
 from sigmax import metrics
 from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.errors import InvalidInputError, SigmaxError
+from sigmax.inputs import Inputs, read_batches, regroup
 from sigmax.rounding import format_down, format_nearest, format_whole
 from sigmax.table import ABSTAIN, CertificateTable, certificate_table
 
@@ -160,3 +162,22 @@ class Certificates(Sequence[A], Generic[A]):
         body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
         more = f"<p>… and {len(self) - _SHOWN:,} more</p>" if len(self) > _SHOWN else ""
         return f"<p>{self._summary()}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def gather(
+    inputs: Inputs,
+    indices: Sequence[int] | None,
+    *,
+    size: Callable[[Tensor], int],
+    certify: Callable[[Tensor, Sequence[int]], list[PointCertificate]],
+) -> Certificates[PointCertificate]:
+    """Certify inputs of any kind in groups of one size; without `indices`, they are numbered across their batches."""
+    points: list[PointCertificate] = []
+    labels: list[int] | None = []
+    for x, truth in regroup(read_batches(inputs), size):
+        start, end = len(points), len(points) + len(x)
+        points += certify(x, range(start, end) if indices is None else indices[start:end])
+        labels = None if labels is None or truth is None else labels + truth
+    if indices is not None and len(indices) != len(points):
+        raise InvalidInputError(f"expected one index per input, got {len(indices)} for {len(points)} inputs")
+    return Certificates(points, labels=labels if points else None, indices=indices)

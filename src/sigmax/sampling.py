@@ -100,6 +100,21 @@ def _noisy_batches(
         yield batch, owner[:start]
 
 
+def noisy_batch(
+    x: Tensor,
+    sigma: Tensor,
+    *,
+    noise: SmoothingDistribution,
+    levels: int | None,
+    streams: Sequence[Stream],
+    rows: int,
+) -> Tensor:
+    """One batch as the network gets it, (rows, *dims): about as many noisy copies of each of at most `rows` inputs."""
+    n = [rows // len(x) + (i < rows % len(x)) for i in range(len(x))]
+    batch, _ = next(_noisy_batches(x.detach(), sigma, noise=noise, levels=levels, n=n, streams=streams, rows=rows))
+    return batch
+
+
 def _ahead(batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
     """The same batches, each drawn by another thread while the one before is used."""
     with ThreadPoolExecutor(1) as drawer:

@@ -10,21 +10,22 @@ from typing import final
 import torch
 from torch import Tensor
 
-from sigmax.bounds import top_class_p_value
+from sigmax.bounds import leads
 from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
 from sigmax.estimation import Claim, plan_draws
-from sigmax.inputs import Inputs, check_inputs, count_inputs, numbered, progress_bar, read_batches, regroup
+from sigmax.inputs import Inputs, check_inputs, count_inputs, progress_bar
 from sigmax.jobs import Decision, Job, UnderWay
+from sigmax.lattice import grid_slack
 from sigmax.models.classifier import BaseClassifier
 from sigmax.models.denoisers import Denoiser, with_denoiser
 from sigmax.models.outputs import Outputs
 from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution
 from sigmax.plain import to_plain
-from sigmax.results import Certificates
-from sigmax.sampling import Progress, count_classes, default_batch_size
+from sigmax.results import Certificates, gather
+from sigmax.sampling import Progress, count_classes, default_batch_size, noisy_batch
 from sigmax.search import Choice, FixedSigma, SearchTask, SigmaSearch
 from sigmax.streams import Stage, Stream, random_stream
 
@@ -79,13 +80,12 @@ class SmoothedClassifier:
         self.search = sigma if isinstance(sigma, SigmaSearch) else FixedSigma(_number(sigma))
         self.levels = levels
         self.batch_size = batch_size
+        self._asked: set[tuple[object, ...]] = set()  # kinds of batches for which the model was asked twice
 
     def __repr__(self) -> str:
         model = getattr(self.classifier.model, "__name__", type(self.classifier.model).__name__)
-        noise = "in floating point" if self.levels is None else f"exact on 1/{self.levels}"
-        search = f"{name_of(type(self.search))} sigma, sigma0 = {self.search.initial:g}"
-        classes = f"{self.classifier.num_classes} classes"
-        return f"<SmoothedClassifier of {model}, {classes}; {name_of(type(self.noise))} noise {noise}; {search}>"
+        how = f"{name_of(type(self.noise))} noise, {name_of(type(self.search))} sigma, sigma0 = {self.search.initial:g}"
+        return f"<SmoothedClassifier of {model}: {self.classifier.num_classes} classes, {how}>"
 
     @property
     def fingerprint(self) -> str:
@@ -135,7 +135,7 @@ class SmoothedClassifier:
             on_progress: Called with the number of forward passes done since the last call.
         """
         budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed, tolerance=tolerance, runner_up=runner_up)
-        return self._certified(x, budget, indices=indices, progress=progress, on_progress=on_progress)
+        return self._certified(x, budget, indices, progress, on_progress)
 
     def certify_at(
         self,
@@ -158,32 +158,22 @@ class SmoothedClassifier:
         if not radii:
             raise InvalidInputError("expected one or more radii, got none")
         budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed, radii=tuple(radii))
-        return self._certified(x, budget, indices=indices, progress=progress, on_progress=on_progress)
+        return self._certified(x, budget, indices, progress, on_progress)
 
     def _certified(
-        self,
-        inputs: Inputs,
-        budget: Budget,
-        *,
-        indices: Sequence[int] | None,
-        progress: bool,
-        on_progress: Progress | None,
+        self, inputs: Inputs, budget: Budget, indices: Sequence[int] | None, bar: bool, on_progress: Progress | None
     ) -> Certificates[PointCertificate]:
-        """Certify inputs of any kind, numbered across their batches."""
         if isinstance(inputs, Tensor):
             self.checked(inputs, indices)  # whole, so that a bad input is found before any sampling
         count = count_inputs(inputs)
         total = None if count is None else count * (budget.n0 + budget.n + self.search.cost())
-        points: list[PointCertificate] = []
-        labels: list[int] | None = []
-        with progress_bar(progress, total, on_progress) as advance:
-            for x, truth in regroup(read_batches(inputs), lambda x: self.block_size(self.job(x[:1], budget))):
-                places = numbered(indices, len(points), len(x))
-                points += self.certify_job(self.job(x, budget, indices=places, on_progress=advance))
-                labels = None if labels is None or truth is None else labels + truth
-        if indices is not None and len(indices) != len(points):
-            raise InvalidInputError(f"expected one index per input, got {len(indices)} for {len(points)} inputs")
-        return Certificates(points, labels=labels if points else None, indices=indices)
+        with progress_bar(bar, total, on_progress) as advance:
+            return gather(
+                inputs,
+                indices,
+                size=lambda x: self.block_size(Job(self.checked(x, None)[0], (), budget, None)),
+                certify=lambda x, at: self.certify_job(self.job(x, budget, indices=at, on_progress=advance)),
+            )
 
     def predict(
         self,
@@ -208,7 +198,7 @@ class SmoothedClassifier:
             choice = self._search(job, label)
             for i, row in enumerate(self._counts(job, choice, Stage.PREDICTION, job.budget.n)):
                 (top, runner_up), (leader, _) = (pair.tolist() for pair in row.topk(2))
-                is_clear = top_class_p_value(top, runner_up) <= alpha
+                is_clear = leads(top, runner_up, n=job.budget.n, alpha=alpha, defect=self._defect(job.x))
                 is_kept = label is None or leader == int(label[i])
                 answers.append(leader if is_clear and is_kept else None)
         return answers
@@ -226,6 +216,7 @@ class SmoothedClassifier:
         x, indices = self.checked(x, indices)
         if truth is not None and len(truth) != len(x):
             raise InvalidInputError(f"expected one true class per input, got {len(truth)} for {len(x)} inputs")
+        self._ask_twice(x, [self._stream(budget.seed, index, Stage.PREFLIGHT) for index in indices])
         classes = None if truth is None else tuple(int(label) for label in truth)
         return Job(x, indices, budget, on_progress, truth=classes)
 
@@ -298,7 +289,8 @@ class SmoothedClassifier:
             noise=self.noise,
             alpha=job.budget.alpha,
             is_exact=self.levels is not None,
-            defect=self.noise.defect(job.x[0].numel(), is_exact=self.levels is not None),
+            defect=self._defect(job.x),
+            slack=0.0 if self.levels is None else grid_slack(job.x[i], self.levels),
         )
         return UnderWay(
             place=i,
@@ -364,12 +356,28 @@ class SmoothedClassifier:
             on_progress=job.on_progress,
         )
 
+    def _defect(self, x: Tensor) -> float:
+        """How far a probability under the noise drawn for inputs like x, (batch, …), may be from the true one."""
+        return self.noise.defect(x[0].numel(), is_exact=self.levels is not None)
+
     def _stream(self, seed: int, index: int, stage: Stage) -> Stream:
         return random_stream(seed, index, stage, self.classifier.device)
 
     def rows(self, x: Tensor) -> int:
         """Noisy samples per forward pass for inputs like x, (batch, …)."""
         return self.batch_size or default_batch_size(x[0].numel())
+
+    def _ask_twice(self, x: Tensor, streams: Sequence[Stream]) -> None:
+        """Refuse a model that is no function of each row, before it is first sampled with batches of this shape."""
+        rows = self.rows(x) if len(x) else 0
+        kind = (x.device, x.dtype, rows, *x.shape[1:])
+        if not rows or kind in self._asked:
+            return
+        few = x[:rows]
+        sigma = few.new_full((len(few),), self.search.initial)
+        batch = noisy_batch(few, sigma, noise=self.noise, levels=self.levels, streams=streams[:rows], rows=rows)
+        self.classifier.check_answers(batch, batch.new_full((rows,), self.search.initial))
+        self._asked.add(kind)
 
     def _group(self, job: Job) -> int:
         """Inputs to sample together so that padding the last batch costs at most a sixteenth."""

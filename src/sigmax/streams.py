@@ -37,6 +37,7 @@ class Stage(IntEnum):
     TRAINING = 5  # the index is the training step
     LEVELS = 6  # sigma of training examples; the index is the training step
     PREFLIGHT = 7
+    EVALUATION = 8  # of a trained network on held-out images
 
 
 @final

@@ -548,5 +548,5 @@ def test_show_heads_a_column_with_the_radius_that_was_asked_and_names_the_backen
     assert code == 0, log
     heading, row = (line.split() for line in said.splitlines()[1:3])
     assert heading[3:5] == ["0.29999999", "0.5"]
-    assert row[2:4] == ["point,", "openvino-int8"]
+    assert row[2:5] == ["point,", "float,", "openvino-int8"]
     assert json.loads(run("show", record, "--json")[1])[0]["backend"].startswith("openvino-int8 ")

@@ -38,7 +38,7 @@ def test_report_on_a_run_of_digits_shows_the_images_it_names(run: Run, digits_mo
     assert "pictures-own" in written["figures"]
     text = (tmp_path / "report" / "report.md").read_text()
     assert text.startswith("# Digits\n")
-    assert "12 inputs of digits, n = 300, alpha = 0.001, point and settled certificates" in text
+    assert "12 inputs of digits, n = 300, alpha = 0.001, exact noise, point and settled certificates" in text
     code, out, _ = run("show", tmp_path / "runs" / "own", "--json")
     (summary,) = json.loads(out)
     assert summary["acr_inside"] is not None

@@ -7,9 +7,9 @@ import pytest
 
 from commands import Run
 from sigmax import Gaussian, HalvingSearch, Uniform
-from sigmax.runs import read_run, read_spec
+from sigmax.runs import read_run, read_spec, read_table
 from sigmax.runs.table import without_time
-from toy import Brighter, Doubled, Wide
+from toy import Brighter, Doubled, Wide, toy_spec
 
 FEW = ("--data", "digits", "--skip", 50, "--max", 6, "--n", 300)
 
@@ -174,3 +174,29 @@ def test_replay_of_what_is_no_record_is_one_line(run: Run, digits_model: Path, t
     for arguments in ((tmp_path / "nothing",), (tmp_path / "run", "--max", 0), (tmp_path / "run", "--data", "mnist")):
         code, _, err = run("replay", *arguments)
         assert (code, len(err.splitlines())) == (2, 1)
+
+
+def test_a_random_seed_is_recorded_and_a_run_goes_on_with_it(run: Run, tmp_path: Path) -> None:
+    spec = toy_spec(tmp_path)
+    more = ("--data", spec.data.name, "--sigma", 0.25, "--n", 100, "--batch", 16, "--seed", "random")
+    for name in ("first", "second"):
+        assert run("certify", "toy:half_space", *more, "--max", 2, "--out", tmp_path / name)[0] == 0
+    seeds = [read_spec(tmp_path / name / "config.json").budget.seed for name in ("first", "second")]
+    assert seeds[0] != seeds[1]
+    assert max(seed.bit_length() for seed in seeds) > 240  # fails once in 2**30
+    code, _, err = run("certify", "toy:half_space", *more, "--out", tmp_path / "first", "--resume")
+    assert code == 0, err
+    assert read_spec(tmp_path / "first" / "config.json").budget.seed == seeds[0]
+    assert len(read_table(tmp_path / "first")) == 3
+    assert run("replay", tmp_path / "first")[0] == 0
+
+
+def test_alpha_is_said_of_a_row_or_of_the_whole_table(run: Run, tmp_path: Path) -> None:
+    spec = toy_spec(tmp_path)
+    more = ("--data", spec.data.name, "--sigma", 0.25, "--n", 100, "--batch", 16)
+    _, said, _ = run("certify", "toy:half_space", *more, "--alpha", 0.01, "--out", tmp_path / "row")
+    assert "at most 0.03 of 3 rows" in said
+    _, said, _ = run("certify", "toy:half_space", *more, "--family-alpha", 0.03, "--out", tmp_path / "table")
+    assert "of 3 rows" not in said
+    assert read_spec(tmp_path / "table" / "config.json").family_alpha == 0.03
+    assert read_table(tmp_path / "table").alpha == 0.01 * (1 - 2.0**-50)

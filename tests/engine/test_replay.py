@@ -143,3 +143,12 @@ def test_what_is_no_record_is_refused(tmp_path: Path, out: Path) -> None:
     table.write_text(table.read_text().splitlines()[0] + "\n")
     with pytest.raises(RecordError, match=r"certificates\.tsv"):
         replay(out, track=quietly)
+
+
+def test_a_part_of_a_table_is_repeated_with_its_share_of_alpha(tmp_path: Path, out: Path) -> None:
+    certify(toy_spec(tmp_path, inputs=4, family_alpha=0.01), out, track=quietly)
+    assert [line.split("\t")[-1] for line in (out / "certificates.tsv").read_text().splitlines()[1:]] == [
+        str(0.0025 * (1 - 2.0**-50))
+    ] * 4
+    found = replay(out, track=quietly, most=2)
+    assert (found.rows, found.differing) == (2, ())

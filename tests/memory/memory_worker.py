@@ -100,10 +100,10 @@ def settle(file: Path, seed: int, count: int, *, block: int, is_checked: bool) -
             for x, point, answer in zip(inputs, points, answers, strict=True) if is_checked else ():
                 if answer.label is not None and x.tobytes() not in before and answer.point == point:
                     brute_force.check(x, point, answer)
-                if memory._index is not None:
-                    sketch = memory._index.sketch(x)
-                    margin = float(memory._index.sketch.margins(x, sketch))
-                    near = memory._index.near(sketch, margin, radius=point.radius)
+                if memory._view.index is not None:
+                    sketch = memory._view.index.sketch(x)
+                    margin = float(memory._view.index.sketch.margins(x, sketch))
+                    near = memory._view.index.near(sketch, margin, radius=point.radius)
                     brute_force.check_near(x, point.radius, near, len(memory))
 
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sigmax.memory.memory as base
 from sigmax.certificate import PointCertificate, SettledCertificate
-from sigmax.memory import CertificateMemory, store
+from sigmax.memory import CertificateMemory
 
 certificate = partial(PointCertificate, sigma=0.25, p_lower=0.9, n=1_000, alpha=0.001)
 
@@ -164,7 +165,7 @@ def test_settling_in_blocks_is_settling_one_after_another(
         CertificateMemory(norm=norm) as memory,
         CertificateMemory(norm=norm) as other,
     ):
-        patch.setattr(store, "_BLOCK", block)
+        patch.setattr(base, "_BLOCK", block)
         expected = [memory.settle(x, point) for x, point in zip(inputs, points, strict=True)]
         places = [0, *sorted(min(cut, len(steps)) for cut in cuts), len(steps)]
         answers = []

@@ -8,7 +8,7 @@ import pytest
 from sigmax.data.preprocessing import Preprocessing
 from sigmax.errors import ModelError
 from sigmax.models import load_model
-from sigmax.models.hub import preprocess_of
+from sigmax.models.hub import HUBS, preprocess_of
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,6 @@ def test_a_missing_library_is_named() -> None:
 
 
 def test_what_a_library_says_itself_cannot_be_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sigmax.models import checkpoint
-
-    monkeypatch.setitem(checkpoint.HUBS, "hf:", lambda name: pytest.fail(f"loaded {name}"))
+    monkeypatch.setitem(HUBS, "hf:", lambda name: pytest.fail(f"loaded {name}"))
     with pytest.raises(ModelError, match="--normalize"):
         load_model("hf:anything", normalize="imagenet")

@@ -2,6 +2,7 @@
 
 import csv
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,15 @@ from sigmax.data import ArraySource
 from sigmax.errors import InvalidInputError, RecordError
 from sigmax.report.entries import entries
 from sigmax.report.report import Report, compose_report
-from sigmax.report.results import accuracy_table, best_table, chosen_table, overview_table, scope, settings_table
+from sigmax.report.results import (
+    accuracy_table,
+    best_table,
+    chosen_table,
+    overview_table,
+    scope,
+    settings_of,
+    settings_table,
+)
 from sigmax.report.sections import Section, sections
 from sigmax.report.tables import Cell, ResultTable
 from sigmax.runs import Run, read_runs
@@ -135,7 +144,7 @@ def test_settings_and_captions_say_how_each_run_was_sampled() -> None:
         assert number in said
         assert said in scope(runs)
     assert "alpha = 0.01 or 0.5" in scope(runs)
-    assert scope(runs[:1]) == "1 inputs of toy, n = 500, alpha = 0.01, point certificates"
+    assert scope(runs[:1]) == "1 inputs of toy, n = 500, alpha = 0.01, float noise, point certificates"
 
 
 def test_captions_of_comparisons_speak_of_both_sides(runs: list[Run]) -> None:
@@ -257,6 +266,17 @@ def test_captions_never_show_a_smaller_alpha() -> None:
     assert "alpha = 0.00100000001" in scope(entries([make_run("one", [0.5], make_spec(alpha=0.00100000001))]))
 
 
+def test_captions_say_whether_noise_was_exact() -> None:
+    exact, rounded = make_spec(), make_spec()
+    assert exact.found is not None
+    exact = replace(exact, found=replace(exact.found, levels=255))
+    runs = entries([make_run("one", [0.5], exact), make_run("two", [0.5], rounded)])
+    assert "exact noise" in scope(runs[:1])
+    assert "float noise" in scope(runs[1:])
+    assert "exact and float noise" in scope(runs)
+    assert [settings_of(run)["certificates"].rpartition(", ")[2] for run in runs] == ["exact", "float"]
+
+
 def test_a_backend_other_than_pytorch_is_named_wherever_its_numbers_stand() -> None:
     def report_by(*backends: str) -> Report:
         specs = [make_spec(search, backend=each) for each in backends for search in (FixedSigma(0.25), ASCENT)]
@@ -278,4 +298,4 @@ def test_a_backend_other_than_pytorch_is_named_wherever_its_numbers_stand() -> N
     assert all("int8" in legend.get_title().get_text() for legend in legends)
     assert "int8" in drawn["sigma"].axes[0].get_title()
     assert "int8" in drawn["runtime"].axes[0].get_title()
-    assert '"kind":"settled, int8"' in integers.page.decode()
+    assert '"kind":"settled, float, int8"' in integers.page.decode()

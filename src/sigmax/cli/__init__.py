@@ -9,7 +9,15 @@ import typer
 from sigmax import __version__
 from sigmax.cli.certify import certify, predict, replay
 from sigmax.cli.console import log_console, say
-from sigmax.cli.inspect import demo, memory_check, show
+from sigmax.cli.inspect import demo, show
+from sigmax.cli.memory import (
+    memory_check,
+    memory_copy,
+    memory_explain,
+    memory_freeze,
+    memory_permute,
+    memory_show,
+)
 from sigmax.cli.report import report
 from sigmax.cli.reproduce import reproduce
 from sigmax.cli.train import train
@@ -22,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-memory_app = typer.Typer(help="Inspect a certificate memory.", no_args_is_help=True)
+memory_app = typer.Typer(help="Inspect, copy or freeze a certificate memory.", no_args_is_help=True)
 app.command()(demo)
 app.command()(train)
 app.command()(certify)
@@ -32,12 +40,12 @@ app.command()(show)
 app.command()(report)
 app.command()(reproduce)
 app.add_typer(memory_app, name="memory")
+memory_app.command("show")(memory_show)
 memory_app.command("check")(memory_check)
-
-
-@memory_app.callback()
-def _memory() -> None:
-    """Inspect a certificate memory."""
+memory_app.command("explain")(memory_explain)
+memory_app.command("permute")(memory_permute)
+memory_app.command("copy")(memory_copy)
+memory_app.command("freeze")(memory_freeze)
 
 
 def _print_version(value: bool) -> None:

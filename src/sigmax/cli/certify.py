@@ -2,7 +2,7 @@
 
 import json
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,8 @@ class RequestOptions:
     family_alpha: float | None = None
     skip: int = 1
     max_inputs: int | None = None
-    memory: Path | None = None
+    memory: str | None = None
+    frozen: bool = False
 
 
 @command
@@ -63,7 +64,7 @@ def certify(
     `sigmax certify --spec runs/ds/config.json --out runs/again`
     """
     from sigmax.engine import certify as execute
-    from sigmax.runs import read_run, read_spec, read_table
+    from sigmax.runs import CONFIG, read_run, read_spec, read_table
 
     loaded = None
     if spec is None:
@@ -78,6 +79,9 @@ def certify(
     if out is None:
         kind = "per-input" if asked.is_per_input else "fixed"
         out = Path("runs") / f"{asked.model.short_name}-{asked.data.kind}-{kind}"
+    if resume and sampling.seed == "random" and (out / CONFIG).exists():
+        # A run goes on with the seed that was drawn for it.
+        asked = replace(asked, budget=replace(asked.budget, seed=read_spec(out / CONFIG).budget.seed))
     with resumable(f"the same command with --out {out} --resume"):
         execute(asked, out, track=track, resume=resume, loaded=loaded, download=download, on_note=_note)
     radii = asked.budget.radii
@@ -124,7 +128,8 @@ def make_spec(
         budget=budget,
         family_alpha=request.family_alpha,
         batch=model.batch,
-        memory=str(request.memory) if request.memory else None,
+        memory=request.memory,
+        frozen=request.frozen,
     )
     return spec, loaded
 
@@ -136,22 +141,26 @@ def predict(
     search: SearchOptions,
     sampling: SamplingOptions,
     n: int = 1_000,
-    memory: Path | None = None,
+    memory: str | None = None,
+    frozen: bool = False,
     as_json: bool = False,
 ) -> None:
     """Predict the class of images; with a memory, never contradict a certificate given before.
 
-    Example: `sigmax predict sigmax-demo three.png --memory answers.db`
+    Examples:
+    `sigmax predict sigmax-demo three.png --memory answers.db`
+
+    `sigmax predict sigmax-demo three.png --memory frozen.db --frozen`
     """
     import torch
 
     from sigmax.data.folder import read_image
     from sigmax.data.preprocessing import NONE, Preprocessing
     from sigmax.engine.prepare import smooth
-    from sigmax.memory import CertificateMemory
+    from sigmax.memory import CertificateMemory, FrozenMemory, Memory
     from sigmax.serve import Answerer
 
-    spec, loaded = make_spec(model, search, sampling, RequestOptions(n=n, memory=memory))
+    spec, loaded = make_spec(model, search, sampling, RequestOptions(n=n, memory=memory, frozen=frozen))
     shape = loaded.input_shape
     how = Preprocessing.parse(model.preprocess or loaded.preprocess or "none")
     channels = shape[0] if shape else 3 if how != NONE else None  # as `imagenet:DIR` has them
@@ -167,11 +176,10 @@ def predict(
     smoothed, _, _ = smooth(spec, spec.model.classifier(loaded), pixels[0].shape, levels=255, on_note=_note)
     answers: dict[str, Answer] = {}
     with ExitStack() as stack:
-        opened = None
+        opened: Memory | None = None
         if memory is not None:
-            opened = stack.enter_context(
-                CertificateMemory.open(memory, norm=smoothed.noise.norm, fingerprint=smoothed.fingerprint)
-            )
+            kind = FrozenMemory if frozen else CertificateMemory
+            opened = stack.enter_context(kind.open(memory, norm=smoothed.noise.norm, fingerprint=smoothed.fingerprint))
         answerer = Answerer(smoothed, spec.budget, opened)
         cost = len(images) * (spec.budget.n0 + spec.budget.n + spec.search.cost())
         advance = stack.enter_context(track("predicting", cost))

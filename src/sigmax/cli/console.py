@@ -39,11 +39,10 @@ def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | No
 
     radii = radii or common_radii([run.table for _, run in runs])
     uppers = [run.spec.search.upper if run.spec else None for _, run in runs]
-    found = [run.spec.found if run.spec else None for _, run in runs]
-    rows = [
-        summarise(name, run.table, radii, upper=upper, backend=what.backend if what else None)
-        for (name, run), upper, what in zip(runs, uppers, found, strict=True)
-    ]
+    rows = []
+    for (name, run), upper in zip(runs, uppers, strict=True):
+        backend = run.spec.found.backend if run.spec and run.spec.found else None
+        rows.append(summarise(name, run.table, radii, upper=upper, backend=backend, noise=run.noise))
     if as_json:
         out_console.print_json(json.dumps([asdict(row) for row in rows]))
         return
@@ -56,7 +55,7 @@ def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | No
         numbers = [format_nearest(share) for share in (*row.accuracy, row.acr, row.abstained)]
         inside = "-" if row.acr_inside is None else format_nearest(row.acr_inside)
         inner = [inside, "-" if upper is None else str(row.at_bound)] if has_bound else []
-        answers = ", ".join(filter(None, (row.answers, special_backend(row.backend))))
+        answers = ", ".join(filter(None, (row.answers, row.noise, special_backend(row.backend))))
         view.add_row(row.name, str(row.inputs), answers, *numbers, *inner)
     print_whole(view)
 

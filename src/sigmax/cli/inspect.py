@@ -1,11 +1,8 @@
-"""`sigmax demo`, `sigmax show` and `sigmax memory check`."""
+"""`sigmax demo` and `sigmax show`."""
 
-import json
 from pathlib import Path
 
-import typer
-
-from sigmax.cli.console import log_console, out_console, print_runs, resumable, say, track
+from sigmax.cli.console import log_console, print_runs, resumable, say, track
 from sigmax.cli.groups import command
 from sigmax.cli.options import parse_radii
 
@@ -45,27 +42,3 @@ def show(tables: list[Path], radii: str | None = None, as_json: bool = False) ->
         if run.table.dropped:
             log_console.print(f"note: {run.name}: the last line is cut off and was left out", style="yellow")
     print_runs([(run.name, run) for run in runs], radii=wanted, as_json=as_json)
-
-
-@command
-def memory_check(file: Path, as_json: bool = False) -> None:
-    """Check that no two entries of a memory contradict each other; exit with 1 if some do.
-
-    Example: `sigmax memory check runs/per-input/memory.db`
-    """
-    from sigmax.memory import CertificateMemory
-
-    with CertificateMemory.existing(file) as memory:
-        total = len(memory)
-        with track("checking pairs", total) as advance:
-            found = list(memory.contradictions(on_progress=advance))
-    if as_json:
-        out_console.print_json(json.dumps({"entries": total, "contradictions": found}))
-    elif found:
-        for first, second in found[:20]:
-            out_console.print(f"entries {first} and {second} have different labels and share a point")
-        out_console.print(f"{len(found)} contradictions among {total} entries", style="red")
-    else:
-        out_console.print(f"{total} entries, l{memory.norm}: no two with different labels share a point")
-    if found:
-        raise typer.Exit(1)

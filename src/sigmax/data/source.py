@@ -50,10 +50,21 @@ class ImageSource(ABC):
             digest.update(part)
         return digest.hexdigest()[:16]
 
-    def check_images(self, indices: Sequence[int]) -> None:
-        """Read these images, and so refuse any that cannot be read."""
+    def check_images(self, indices: Sequence[int], *, pixel_range: tuple[float, float] | None = None) -> None:
+        """Read these images: refuse any that cannot be read, or whose pixels are outside the range of the model."""
+        low, high = pixel_range or (-np.inf, np.inf)
+        edge = 1e-6 * (high - low)  # rounding is no mistake
         for start in range(0, len(indices), _FEW):
-            self.images(indices[start : start + _FEW])
+            block = indices[start : start + _FEW]
+            images = self.images(block).reshape(len(block), -1)
+            is_outside = (images < low - edge) | (images > high + edge)
+            if is_outside.any():
+                i = int(is_outside.any(axis=1).argmax())
+                value = float(images[i][is_outside[i]][0])
+                raise DataError(
+                    f"{self.name}: expected pixels in [{low:g}, {high:g}], as the model takes them, got {value:g} in "
+                    f"input {block[i]}; scale the images"
+                )
 
 
 @final

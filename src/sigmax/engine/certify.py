@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from sigmax.data import ImageSource
+from sigmax.engine import preflight
 from sigmax.engine.local import block_size, certify_block
-from sigmax.engine.preflight import preflight
 from sigmax.engine.prepare import Prepared, prepare
 from sigmax.errors import RecordError
-from sigmax.memory import CertificateMemory
+from sigmax.memory import CertificateMemory, FrozenMemory, Memory
 from sigmax.models import LoadedModel
 from sigmax.runs import (
     ABSTAIN,
@@ -49,37 +49,36 @@ def certify(
     """Execute a request into the run folder `out`; return the whole table.
 
     Per-input sigma is always settled by a memory: without one its certificates could contradict each
-    other. One sigma for all is settled only where the request names a memory. `track` shows progress, in forward
-    passes of one sample. For `loaded`, `download` and `on_note` see `prepare`.
+    other. One sigma for all is settled only where the request names a memory. A frozen memory stores nothing; its
+    digest is part of the record. `track` shows progress, in forward passes of one sample. For `loaded`, `download` and
+    `on_note` see `prepare`.
     """
     if spec.batch is None and (out / CONFIG).exists():
         spec = replace(spec, batch=read_spec(out / CONFIG).batch)  # a probe may find another one today
     work = prepare(spec, loaded=loaded, download=download, on_note=on_note)
     spec, smoothed, source = work.spec, work.smoothed, work.source
-    source.check_images(work.indices)  # a broken image must not stop the run hours later
+    few = preflight.check(work)  # a broken image must not stop the run hours later
     has_own_memory = spec.memory is None and spec.is_per_input
     with ExitStack() as stack:
         # A memory that is refused must not leave a run folder behind, so it comes first.
-        memory = stack.enter_context(_open_memory(spec.memory, work)) if spec.memory else None
+        memory: Memory | None = stack.enter_context(_open_memory(spec.memory, work)) if spec.memory else None
         on_begin = partial(_clear_memory, out / MEMORY) if has_own_memory else None
         run = stack.enter_context(RunFolder(out, spec, resume=resume, on_begin=on_begin))
         done = run.check_rows(work.indices)
         if has_own_memory:
             memory = stack.enter_context(_open_memory(out / MEMORY, work))
-        if memory is not None and done:
+        if isinstance(memory, CertificateMemory) and done:
             _check_answers(memory, source, run, alpha=spec.budget.alpha)
         left = max(0, len(work.indices) - done)
         if left and on_note is not None:
-            preflight(work, left, on_note)
+            preflight.announce(work, few, left, on_note)
         cost = left * (spec.budget.n0 + spec.budget.n + smoothed.search.cost())
         advance = stack.enter_context(track(f"certifying {left} inputs", cost))
         _append_rows(work, run, memory, done, advance)
     return read_table(out)
 
 
-def _append_rows(
-    work: Prepared, run: RunFolder, memory: CertificateMemory | None, done: int, advance: Progress
-) -> None:
+def _append_rows(work: Prepared, run: RunFolder, memory: Memory | None, done: int, advance: Progress) -> None:
     """Certify, settle, record: killed in between, the next run asks the memory again and gets the same answer."""
     indices, size = work.indices, block_size(work)
     for start in range(done // size * size, len(indices), size):
@@ -97,8 +96,9 @@ def _append_rows(
             began = now
 
 
-def _open_memory(place: str | Path, work: Prepared) -> CertificateMemory:
-    return CertificateMemory.open(place, norm=work.smoothed.noise.norm, fingerprint=work.smoothed.fingerprint)
+def _open_memory(place: str | Path, work: Prepared) -> Memory:
+    kind = FrozenMemory if work.spec.frozen else CertificateMemory
+    return kind.open(place, norm=work.smoothed.noise.norm, fingerprint=work.smoothed.fingerprint)
 
 
 def _clear_memory(path: Path) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from sigmax.data import ImageSource
 from sigmax.engine.probe import fastest_batch
 from sigmax.errors import DataError, ModelError
+from sigmax.memory import FrozenMemory
 from sigmax.models import LoadedModel, ModelCard
 from sigmax.models.classifier import BaseClassifier
 from sigmax.models.reference import ModelReference
@@ -25,6 +26,7 @@ class Prepared:
     spec: CertificationSpec  # resolved
     smoothed: SmoothedClassifier
     source: ImageSource
+    pixel_range: tuple[float, float] | None  # of the inputs that the model takes; None: it does not say
 
     @property
     def indices(self) -> list[int]:
@@ -58,6 +60,7 @@ def prepare(
         data=source.digest(),
         device=smoothed.classifier.device.type,
         levels=smoothed.levels,
+        frozen=FrozenMemory.digest_at(spec.memory) if spec.memory and spec.frozen else None,
         backend=smoothed.classifier.backend,
         trained=card.method if card else None,
         trained_noise=card.noise if card else None,
@@ -66,7 +69,7 @@ def prepare(
     resolved = replace(spec, model=reference, batch=batch, found=found)
     if spec.found is not None:
         check_same(spec.decisive(), resolved.decisive(), "the request")
-    return Prepared(spec=resolved, smoothed=smoothed, source=source)
+    return Prepared(spec=resolved, smoothed=smoothed, source=source, pixel_range=_pixel_range(reference, card))
 
 
 def smooth(
@@ -121,6 +124,15 @@ def _check_data(source: ImageSource, num_classes: int, card: ModelCard | None) -
             f"{source.name}: expected a folder for each of the model's {num_classes} classes, got {len(ours)}; "
             "name the folders by class number, because alphabetical order cannot identify the classes"
         )
+
+
+def _pixel_range(reference: ModelReference, card: ModelCard | None) -> tuple[float, float] | None:
+    """The range of pixels that the model declares, by its normalisation or by its backend."""
+    if reference.backend == "openvino-int8":
+        return 0.0, 1.0  # as the synthetic images that gave the ranges of its activations
+    if card is None or not card.mean or min(card.mean) < 0:
+        return None
+    return next(((0.0, white) for white in (1.0, 255.0) if max(card.mean) <= white), None)
 
 
 def _has_names(classes: tuple[str, ...]) -> bool:

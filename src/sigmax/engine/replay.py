@@ -35,12 +35,14 @@ def replay(run: Path, *, track: Tracker, most: int | None = None, data: str | No
     recorded = _rows(run)[:most]
     if not recorded:
         raise RecordError(f"expected rows in {run / TABLE}, got none")
-    is_settled = spec.memory is None  # a shared memory holds answers to other questions too
+    # A shared memory holds answers to other questions too; a frozen one does not change.
+    is_settled = spec.memory is None or spec.frozen
     again = replace(
         spec,
         data=replace(spec.data, max=len(recorded), name=data or spec.data.name),
         model=replace(spec.model, device=spec.model.device or (spec.found.device if spec.found.backend else None)),
-        memory=None,
+        memory=spec.memory if spec.frozen else None,
+        family_alpha=None,  # each input gets the share that is recorded, also where fewer are repeated
     )
     with TemporaryDirectory() as folder:
         certify(again, Path(folder), track=track)

@@ -38,7 +38,7 @@ class Neighbour:
     ball: Ball
     read: Callable[[], SettledCertificate]  # its answer
     low: float  # lower bound on the distance
-    high: float  # upper bound on the distance
+    high: float  # upper bound on the distance; 0 for the same input
     is_home: bool  # whether its region contains the input; decided exactly
 
 
@@ -83,6 +83,16 @@ def is_inside(x: Vector, centre: Vector, radius: float, low: float, high: float,
     return bool(np.array_equal(x, centre)) or compare_distance(x, centre, radius, norm=norm) < 0
 
 
+def depth(home: Neighbour) -> float:
+    """The radius of the largest ball around the input that stays inside the entry's ball, rounded down."""
+    return home.ball.radius if home.high == 0.0 else max(0.0, step_down(home.ball.radius - home.high))
+
+
+def room(other: Neighbour) -> float:
+    """The radius of the largest ball around the input that stays outside the entry's ball, rounded down."""
+    return step_down(other.low - other.ball.radius)
+
+
 def settle(
     point: PointCertificate | None, neighbours: Sequence[Neighbour], *, alpha: float
 ) -> SettledCertificate | None:
@@ -92,23 +102,37 @@ def settle(
     with a larger alpha than asked still binds the label, but lends no radius.
     """
     homes = _homes(neighbours)
-    home = max((home for home in homes if home.ball.alpha <= alpha), key=_depth, default=None)
+    home = max((home for home in homes if home.ball.alpha <= alpha), key=depth, default=None)
     if point is None:
-        return _inherited(home, None, _depth(home)) if home is not None else None
+        return _inherited(home, None, depth(home)) if home is not None else None
     if homes and point.label != homes[0].ball.label:
         if home is None:
             return SettledCertificate(label=None, radius=0.0, proof=point, point=point, rule="refused")
         # The label of the region stands. The ball must stay inside the region and inside what sampling certified.
-        return _inherited(home, point, _depth(home) if point.label is None else min(point.radius, _depth(home)))
+        return _inherited(home, point, depth(home) if point.label is None else min(point.radius, depth(home)))
     if point.label is None:
         return SettledCertificate(label=None, radius=0.0, proof=point, point=point, rule="abstained")
     # No ball may reach into a ball with another label.
     others = [neighbour for neighbour in neighbours if neighbour.ball.label != point.label]
-    radius = max(0.0, min([point.radius, *(step_down(other.low - other.ball.radius) for other in others)]))
-    if home is not None and _depth(home) > radius:
-        return _inherited(home, point, _depth(home))
+    radius = max(0.0, min([point.radius, *(room(other) for other in others)]))
+    if home is not None and depth(home) > radius:
+        return _inherited(home, point, depth(home))
     rule: Rule = "kept" if radius == point.radius else "truncated"
     return SettledCertificate(label=point.label, radius=radius, proof=point, point=point, rule=rule)
+
+
+def settle_frozen(point: PointCertificate | None, neighbours: Sequence[Neighbour]) -> SettledCertificate | None:
+    """The answer of the fixed classifier F of a frozen memory; None if it is only looked up and no region contains it.
+
+    F is the label of a region inside it, by definition, and the classifier smoothed at one sigma outside all regions.
+    `point` is certified at this sigma. So the ball of a region needs no further certificate, whatever sampling says.
+    Where both agree, F is also constant on the ball of `point` as far as no region with another label begins.
+    """
+    homes = _homes(neighbours)
+    if homes and (point is None or point.label != homes[0].ball.label):
+        home = max(homes, key=depth)
+        return _inherited(home, point, depth(home))
+    return settle(point, neighbours, alpha=1.0)
 
 
 def _homes(neighbours: Sequence[Neighbour]) -> list[Neighbour]:
@@ -120,11 +144,6 @@ def _homes(neighbours: Sequence[Neighbour]) -> list[Neighbour]:
             "run `sigmax memory check`"
         )
     return homes
-
-
-def _depth(home: Neighbour) -> float:
-    """The radius of the largest ball around the input that stays inside the entry's ball, rounded down."""
-    return max(0.0, step_down(home.ball.radius - home.high))
 
 
 def _inherited(home: Neighbour, point: PointCertificate | None, radius: float) -> SettledCertificate:

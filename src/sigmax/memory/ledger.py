@@ -1,7 +1,7 @@
 """The durable log of a memory, as an interface: append under a lock, read after a sequence number, read points."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,26 @@ class Entry:
     id: int
     x: Vector  # flattened
     answer: SettledCertificate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freeze:
+    """That a ledger takes no more entries: the fixed classifier that it belongs to, by its digest."""
+
+    sigma: float  # of the classifier outside all balls
+    entries: int
+    digest: str  # of the owner, of sigma and of all entries
+
+    def refusal(self, place: str) -> MemoryRefusedError:
+        """What to say to those who want to append."""
+        return MemoryRefusedError(
+            f"{place}: expected a live memory to store an answer in, got one that is frozen (digest {self.digest}); "
+            "answer with --frozen, or go on with a copy of it, made by `sigmax memory copy`"
+        )
+
+
+class ConnectionLostError(MemoryRefusedError):
+    """A server is gone, or was. Whether the last transaction was committed is unknown: asking again finds out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +77,8 @@ class Ledger(ABC):
     """
 
     is_shared: bool  # whether other processes may append to it
+    place: str  # as messages name it
+    owned_by: Owner
 
     @abstractmethod
     def __init__(self, place: Place | None, owner: Owner) -> None:
@@ -79,7 +101,26 @@ class Ledger(ABC):
     def append(
         self, first: int, inputs: Sequence[Pixels], answers: Sequence[SettledCertificate], balls: SketchedBalls
     ) -> None:
-        """Append entries with the ids first, first + 1, …; only inside `locked`."""
+        """Append entries with the ids first, first + 1, …; only inside `locked`. Refused once it is frozen."""
+
+    @abstractmethod
+    def copy_from(self, other: "Ledger", *, on_progress: Callable[[int], None] | None = None) -> int:
+        """Append the entries of another ledger that this one lacks, byte for byte; refuse if it has others.
+
+        Returns how many entries there are then.
+        """
+
+    @abstractmethod
+    def freeze(self, sigma: float) -> Freeze:
+        """Take no more entries, from any process. Freezing twice with the same sigma is allowed."""
+
+    @abstractmethod
+    def frozen(self) -> Freeze | None:
+        """How it was frozen; None: it is live."""
+
+    @abstractmethod
+    def digest(self, sigma: float) -> str:
+        """The digest of all entries, as `freeze` computes it."""
 
     @abstractmethod
     def shape(self) -> tuple[int, ...]:

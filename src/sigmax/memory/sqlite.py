@@ -1,7 +1,6 @@
 """A ledger in a SQLite file, or for one process in a SQLite database without a file."""
 # ruff: noqa: D102 - `Ledger` says what each method does
 
-import json
 import os
 import random
 import sqlite3
@@ -9,45 +8,32 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import final
+from typing import ClassVar, final
 
-from sigmax.certificate import SettledCertificate
 from sigmax.errors import MemoryRefusedError, one_line
 from sigmax.memory import codec
-from sigmax.memory.balls import Vector
 from sigmax.memory.index import SketchedBalls
-from sigmax.memory.ledger import Entry, Ledger, Owner, Pixels, Place
+from sigmax.memory.ledger import Freeze, Owner, Place
+from sigmax.memory.sql import SELECT_OWNER, SqlLedger
 
 _PATIENCE = 60.0  # seconds to wait for the lock; other writers hold it for milliseconds
-_PAGE = 2**17  # ball rows read at a time, to bound the memory needed for opening a long ledger
 _SQLITE_PAGE = 2**14  # bytes; it fits five CIFAR-10 images, where SQLite's default page fits one
 
-# `memory` has one row. Its shape is JSON, and NULL until the first entry.
-_TABLES = (
-    "memory (id INTEGER PRIMARY KEY, format INTEGER NOT NULL, norm INTEGER NOT NULL, fingerprint TEXT, shape TEXT)",
-    """balls (id INTEGER PRIMARY KEY, label INTEGER NOT NULL, radius REAL NOT NULL, alpha REAL NOT NULL,
-    margin REAL NOT NULL, sketch BLOB NOT NULL, checksum INTEGER NOT NULL)""",
-    """inputs (id INTEGER PRIMARY KEY, rule TEXT NOT NULL, point TEXT, proof TEXT, origin INTEGER,
-    encoding TEXT NOT NULL, x BLOB NOT NULL, checksum INTEGER NOT NULL)""",
-)
 _SELECT_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
-_SELECT_OWNER = "SELECT format, norm, fingerprint FROM memory"
-_INSERT_OWNER = "INSERT OR IGNORE INTO memory (id, format, norm, fingerprint) VALUES (1, ?, ?, ?)"
-_SELECT_BALLS = "SELECT * FROM balls WHERE id > ? ORDER BY id LIMIT ?"
-_INSERT_BALL = f"INSERT INTO balls VALUES ({', '.join('?' for _ in codec.BALL)})"
 _SELECT_INPUT = "SELECT * FROM inputs WHERE id >= ? ORDER BY id LIMIT 1"
-_INSERT_INPUT = f"INSERT INTO inputs VALUES ({', '.join('?' for _ in codec.INPUT)})"
-_SELECT_ENTRIES = "SELECT * FROM balls b LEFT JOIN inputs i ON i.id = b.id WHERE b.id > ? ORDER BY b.id LIMIT ?"
 
 
 @final
-class SqliteLedger(Ledger):
+class SqliteLedger(SqlLedger):
     """A ledger in a SQLite file that the processes of one machine may share; it holds one connection."""
+
+    _types: ClassVar[dict[str, str]] = {"int": "INTEGER", "float": "REAL", "bytes": "BLOB"}
 
     def __init__(self, place: Place | None, owner: Owner) -> None:
         path = Path(place) if place is not None else None
         self.is_shared = path is not None
-        self._place = str(path) if path is not None else "the memory of this process"
+        self.owned_by = owner
+        self.place = str(path) if path is not None else "the memory of this process"
         self._path, self._opened = path, _status(path)
         self._connection = _connect(path)
         try:
@@ -84,66 +70,42 @@ class SqliteLedger(Ledger):
             self.roll_back()
 
     def roll_back(self) -> None:
-        with _explained(self._place):
+        with _explained(self.place):
             self._connection.rollback()
-
-    def append(
-        self, first: int, inputs: Sequence[Pixels], answers: Sequence[SettledCertificate], balls: SketchedBalls
-    ) -> None:
-        if first == 1:
-            self._execute("UPDATE memory SET shape = ?", (json.dumps(inputs[0].shape),))
-        rows = [codec.encode_input(first + i, *each) for i, each in enumerate(zip(inputs, answers, strict=True))]
-        with _explained(self._place):
-            self._connection.executemany(_INSERT_BALL, codec.encode_balls(first, balls))
-            self._connection.executemany(_INSERT_INPUT, rows)
-
-    def shape(self) -> tuple[int, ...]:
-        ((shape,),) = self._execute("SELECT shape FROM memory")
-        return tuple(json.loads(shape))
 
     def balls(self, *, after: int) -> SketchedBalls | None:
         self._check_identity()  # here, because every answer begins with it, under the lock too
-        rows = self._execute(_SELECT_BALLS, (after, _PAGE))
-        return codec.decode_balls(rows, after=after, place=self._place) if rows else None
+        return super().balls(after=after)
 
-    def read(self, *, after: int, limit: int) -> list[Entry]:
-        rows, width = self._execute(_SELECT_ENTRIES, (after, limit)), len(codec.BALL)
-        return [
-            codec.decode_entry(row[:width], row[width:], entry_id=entry_id, place=self._place)
-            for entry_id, row in enumerate(rows, start=after + 1)
-        ]
-
-    def points(self, ids: Sequence[int]) -> list[Vector]:
-        rows = [(self._execute(_SELECT_INPUT, (i,)) or [(None,)])[0] for i in ids]
-        return [codec.decode_input(row, entry_id=i, place=self._place) for i, row in zip(ids, rows, strict=True)]
+    def frozen(self) -> Freeze | None:
+        return super().frozen() if ("frozen",) in self._execute(_SELECT_TABLES) else None  # older files lack it
 
     def check(self) -> None:
         ((health,),) = self._execute("PRAGMA quick_check(1)")
         if health != "ok":
-            raise MemoryRefusedError(f"{self._place}: expected an intact file, got: {health}; restore it from a copy")
+            raise MemoryRefusedError(f"{self.place}: expected an intact file, got: {health}; restore it from a copy")
+        super().check()
 
     def close(self) -> None:
         self._connection.close()
 
     def _open(self, owner: Owner) -> None:
         """Create the tables in a new file; check the owner of any other file before writing to it."""
-        written = _read_owner(self._connection, self._place)
-        owner.check(written, self._place)
+        written = _read_owner(self._connection, self.place)
+        owner.check(written, self.place)
         self._execute(f"PRAGMA page_size={_SQLITE_PAGE}")  # affects new files only
         self._write_ahead()
         self._execute("PRAGMA synchronous=FULL")  # a committed answer survives a power cut
         if written is None:
             with self.locked():
-                for table in _TABLES:
-                    self._execute(f"CREATE TABLE IF NOT EXISTS {table}")
-                self._execute(_INSERT_OWNER, (owner.format, owner.norm, owner.fingerprint))
+                self._create(owner)
             # Another process may have created the tables first, for another owner.
-            owner.check(_read_owner(self._connection, self._place), self._place)
+            owner.check(_read_owner(self._connection, self.place), self.place)
 
     def _write_ahead(self) -> None:
         """Use a write-ahead log, so that readers and a writer do not block each other."""
         deadline = time.monotonic() + _PATIENCE
-        with _explained(self._place):
+        with _explained(self.place):
             while True:
                 try:
                     self._connection.execute("PRAGMA journal_mode=WAL")
@@ -163,12 +125,12 @@ class SqliteLedger(Ledger):
         if found is None or not os.path.samestat(found, self._opened):
             what = "no file" if found is None else "another file under this name"
             raise MemoryRefusedError(
-                f"{self._place}: expected the file that was opened, got {what}; answers given from now on could "
+                f"{self.place}: expected the file that was opened, got {what}; answers given from now on could "
                 "contradict earlier ones: put the file back, or open the memory again"
             )
         if found.st_nlink > 1:
             raise MemoryRefusedError(
-                f"{self._place}: expected a file with one name, got {found.st_nlink} hard links; each name has a log "
+                f"{self.place}: expected a file with one name, got {found.st_nlink} hard links; each name has a log "
                 "of its own, so answers could be lost: remove the other names, or use a symbolic link"
             )
 
@@ -180,13 +142,20 @@ class SqliteLedger(Ledger):
         # With a log, another process may be writing this page, or a crash cut it short. The log has the whole page.
         if length % page and not (log.exists() and log.stat().st_size):
             raise MemoryRefusedError(
-                f"{self._place}: expected whole pages of {page} bytes, got length={length}; "
+                f"{self.place}: expected whole pages of {page} bytes, got length={length}; "
                 "the end of the file is lost: restore it from a copy"
             )
 
+    def _input_rows(self, ids: Sequence[int]) -> list[codec.Row]:
+        return [(self._execute(_SELECT_INPUT, (i,)) or [(None,)])[0] for i in ids]
+
+    def _execute_many(self, statement: str, rows: Sequence[codec.Row]) -> None:
+        with _explained(self.place):
+            self._connection.executemany(statement, rows)
+
     def _execute(self, statement: str, values: codec.Row = ()) -> list[codec.Row]:
         # No variable holds the cursor: after an interrupt, an unfinished read would pin an old state of the file.
-        with _explained(self._place):
+        with _explained(self.place):
             return self._connection.execute(statement, values).fetchall()
 
 
@@ -211,7 +180,7 @@ def _read_owner(connection: sqlite3.Connection, place: str) -> Owner | None:
         tables = [name for (name,) in connection.execute(_SELECT_TABLES).fetchall()]
         if not tables:
             return None
-        owners = connection.execute(_SELECT_OWNER).fetchall() if "memory" in tables else []
+        owners = connection.execute(SELECT_OWNER).fetchall() if "memory" in tables else []
     if len(owners) != 1:
         raise MemoryRefusedError(
             f"{place}: expected a memory or a new file, got a database with the tables {', '.join(tables)}; "

@@ -124,6 +124,9 @@ class BaseClassifier:
 
     def labels(self, x: Tensor, tau: Tensor | None = None) -> Tensor:
         """The leading class of each input, (batch,)."""
+        return self._finite_scores(x, tau).argmax(dim=1)
+
+    def _finite_scores(self, x: Tensor, tau: Tensor | None) -> Tensor:
         scores = self.scores(x, tau)
         if not torch.isfinite(scores).all():
             row = int((~torch.isfinite(scores)).any(dim=1).nonzero()[0])
@@ -131,7 +134,7 @@ class BaseClassifier:
                 f"expected finite model outputs, got {scores[row].tolist()[:4]}… for row {row} of a batch; "
                 "check the weights and the input range"
             )
-        return scores.argmax(dim=1)
+        return scores
 
     def probabilities(self, x: Tensor, tau: Tensor | None = None) -> Tensor:
         """One probability per class, (batch, classes)."""
@@ -148,7 +151,7 @@ class BaseClassifier:
         company = x.clone()
         company[len(x) // 2 :] = 0  # no noise and no contrast: every statistic of the batch changes
         with torch.no_grad():
-            answers = self.scores(x, tau)
+            answers = self._finite_scores(x, tau)
             again = self.scores(x, tau)
             turned = self.scores(x.flip(0), None if tau is None else tau.flip(0)).flip(0)
             beside = self.scores(company, tau)[: len(x) // 2]
@@ -159,7 +162,7 @@ class BaseClassifier:
             (beside, "another beside other inputs", "let each row depend on its own input alone"),
         ):
             off = (answers[: len(other)] - other).abs().amax(dim=1)
-            # Not finite is not close: its labels are refused anyway.
+            # Not finite is not close.
             if len(other) and not bool((off <= close).all()):
                 row = int((~(off <= close)).nonzero()[0])
                 raise ModelError(

@@ -131,7 +131,7 @@ def _run_data(run: Entry, baseline: Entry | None, step: int) -> dict[str, Any]:
     compared = {"gained": int((gain > 0).sum()), "lost": int((gain < 0).sum()), "mean": mean}
     return {
         "name": run.name,
-        "kind": joined(metrics.kind_of_answers(table), run.special_backend),
+        "kind": joined(metrics.kind_of_answers(table), run.noise, run.special_backend),
         "rows": len(table),
         "is_per_input": run.is_per_input,
         "predict": table.predict[::step].tolist(),

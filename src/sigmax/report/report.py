@@ -146,6 +146,7 @@ def _tables(section: Section, found: Sequence[Pair], radii: Sequence[float] | No
     tables += [results.best_table(section, at)] if len(section.runs) > 1 else []
     tables += [results.chosen_table(section, at)] if len(section.runs) > len(section.series) else []
     tables += [results.comparison_table(section, found), results.gain_table(section, found, at)] if found else []
+    tables += [results.orders_table(section)] if any(run.orders for run in section.runs) else []
     tables += [results.runtime_table(section)] if any(run.has_times for run in section.runs) else []
     return tables
 

@@ -118,6 +118,23 @@ def gain_table(section: Section, pairs: Sequence[Pair], radii: Sequence[float]) 
     return ResultTable.of(section.file("gain"), said, rows)
 
 
+def orders_table(section: Section) -> ResultTable:
+    """How much settled answers depend on the order of the inputs, of the runs that were settled in other orders."""
+    rows = []
+    for run in section.runs:
+        if run.orders is not None:
+            found = run.orders
+            counts = {"orders": found.orders, "answers": found.answers, "labels": found.labels, "radii": found.radii}
+            cells = {name: Cell(f"{count:,}", count) for name, count in counts.items()}
+            change = Cell(format_nearest(found.largest), found.largest)
+            rows.append({"run": section.label(run), **cells, "largest change": change})
+    said = (
+        "Inputs whose settled answer, label or radius ever differs when the points are settled in random orders, and "
+    )
+    said += f"the largest change of a radius: {scope([run for run in section.runs if run.orders is not None])}."
+    return ResultTable.of(section.file("orders"), said, rows)
+
+
 def runtime_table(section: Section) -> ResultTable:
     """Seconds per input and in all, of the runs whose records say so."""
     timed, rows = [run for run in section.runs if run.has_times], []
@@ -143,7 +160,7 @@ def settings_of(run: Entry) -> dict[str, str]:
     own_noise = describe_named(spec.noise) if spec and not isinstance(spec.noise, Gaussian | Uniform) else ""
     said = {
         "run": run.name,
-        "certificates": metrics.kind_of_answers(table),
+        "certificates": joined(metrics.kind_of_answers(table), run.noise),
         "model": spec and joined(spec.model.name, f"denoiser {spec.model.denoiser}" if spec.model.denoiser else ""),
         "backend": run.backend,
         "data": spec and joined(spec.data.name, f"resized {spec.data.preprocess}" if spec.data.preprocess else ""),
@@ -160,7 +177,7 @@ def settings_of(run: Entry) -> dict[str, str]:
 
 
 def scope(runs: Sequence[Entry]) -> str:
-    """What a caption must say of its runs: inputs, n, alpha, kind of certificate, and a backend other than PyTorch."""
+    """What a caption must say: inputs, n, alpha, kinds of noise and certificate, and a backend other than PyTorch."""
     counts = " or ".join(f"{n:,}" for n in sorted({len(run.table) for run in runs}))
     kinds = " and ".join(sorted({run.kind for run in runs} - {""}))
     ns = " or ".join(dict.fromkeys(run.samples for run in sorted(runs, key=lambda run: run.n or 0)))
@@ -169,7 +186,10 @@ def scope(runs: Sequence[Entry]) -> str:
     backends = f"run by {' or '.join(names)}" if any(run.special_backend for run in runs) else ""
     answers = " and ".join(sorted({metrics.kind_of_answers(run.table) for run in runs}))
     inputs = f"{counts} inputs" + (f" of {kinds}" if kinds else "")
-    return joined(inputs, f"n = {ns}", f"alpha = {alphas}" if alphas else "", backends, f"{answers} certificates")
+    noises = " and ".join(sorted({run.noise for run in runs} - {""}))
+    noise = f"{noises} noise" if noises else ""
+    alpha = f"alpha = {alphas}" if alphas else ""
+    return joined(inputs, f"n = {ns}", alpha, backends, noise, f"{answers} certificates")
 
 
 def scope_of_pairs(pairs: Sequence[Pair]) -> str:

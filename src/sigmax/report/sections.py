@@ -92,6 +92,7 @@ def _facts(run: Entry) -> dict[str, str]:
         "search": name_of(type(search)),
         **{f"search.{key}": f"{key} {value}" for key, value in settings.items()},
         "noise": describe_named(run.spec.noise),
+        "exactness": f"{run.noise} noise" if run.noise else "",
         "backend": run.backend,
         "sampling": run.sampling,
     }

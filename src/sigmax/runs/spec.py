@@ -11,7 +11,7 @@ from typing import Any, final
 
 from sigmax.budget import Budget
 from sigmax.data.reference import DataReference
-from sigmax.errors import InvalidInputError, RecordError
+from sigmax.errors import InvalidInputError, RecordError, without_password
 from sigmax.models.reference import ModelReference
 from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
@@ -29,6 +29,7 @@ class Found:
     data: str  # digest of shape, labels and images
     device: str  # kind of device: others round otherwise
     levels: int | None = None  # pixels are multiples of 1 / levels and noise is exact; None: in floating point
+    frozen: str | None = None  # digest of the frozen memory that answers follow from
     backend: str | None = None  # what ran the network, with its version; None: a function of one's own
     trained: str | None = None  # how the network was trained, such as cohen or macer-ds2; None: unknown
     trained_noise: str | None = None  # the name of the noise of that training
@@ -51,6 +52,7 @@ class CertificationSpec:
             alpha; None: `budget.alpha` is that of each.
         batch: Noisy samples per forward pass; None: the fastest, found by a probe.
         memory: A memory to settle answers in; by default per-input runs keep their own.
+        frozen: The memory is frozen: answers are those of its fixed classifier, and nothing is stored.
         found: What the model and the data turned out to be; None: not resolved yet.
         version: Of this form.
     """
@@ -64,6 +66,7 @@ class CertificationSpec:
     family_alpha: float | None = None
     batch: int | None = None
     memory: str | None = None
+    frozen: bool = False
     found: Found | None = None
     version: int = VERSION
 
@@ -72,6 +75,17 @@ class CertificationSpec:
             raise InvalidInputError(f"expected a request of version {VERSION}, got version={self.version}")
         if self.batch is not None and self.batch < 1:
             raise InvalidInputError(f"expected batch >= 1, got batch={self.batch}")
+        if self.memory is not None and self.memory != (safe := without_password(self.memory)):
+            raise InvalidInputError(
+                f"expected a memory URL without a password, because runs record it, got memory={safe} with one; "
+                "set PGPASSWORD or use a .pgpass file"
+            )
+        if self.frozen and self.memory is None:
+            raise InvalidInputError("expected a frozen memory, got frozen=True without a memory; name it by --memory")
+        if self.frozen and self.is_per_input:
+            raise InvalidInputError(
+                "expected one sigma outside the balls of a frozen memory, got per-input sigma; leave out --per-input"
+            )
 
     @property
     def is_per_input(self) -> bool:

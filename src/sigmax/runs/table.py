@@ -21,6 +21,7 @@ from sigmax.errors import RecordError
 from sigmax.table import ABSTAIN, CertificateTable
 
 if TYPE_CHECKING:
+    from sigmax.runs.orders import Orders
     from sigmax.runs.spec import CertificationSpec
 
 TABLE, CONFIG = "certificates.tsv", "config.json"
@@ -118,11 +119,19 @@ class Run:
 
     table: CertificateTable
     spec: "CertificationSpec | None"
+    orders: "Orders | None" = None  # how much its answers depend on their order; None: nobody has tried
 
     @property
     def name(self) -> str:
         """The name of its folder or file."""
         return self.table.name
+
+    @property
+    def noise(self) -> str:
+        """Whether its noise was "exact", or in "float"; empty where the record does not say."""
+        if self.spec is None or self.spec.found is None:
+            return ""
+        return "float" if self.spec.found.levels is None else "exact"
 
 
 def read_run(path: Path) -> Run:
@@ -132,9 +141,10 @@ def read_run(path: Path) -> Run:
     is_run = (path.is_dir() or path.name == TABLE) and config.exists()
     if not is_run:
         return Run(table=table, spec=None)
+    from sigmax.runs.orders import read_orders
     from sigmax.runs.spec import read_spec  # here, because it takes torch, and a table alone does not
 
-    return Run(table=table, spec=read_spec(config))
+    return Run(table=table, spec=read_spec(config), orders=read_orders(config.parent))
 
 
 def read_runs(paths: Sequence[Path]) -> dict[Path, Run]:

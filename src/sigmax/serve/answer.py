@@ -8,7 +8,8 @@ from torch import Tensor
 
 from sigmax.budget import Budget
 from sigmax.certificate import Rule
-from sigmax.memory import CertificateMemory
+from sigmax.errors import InvalidInputError
+from sigmax.memory import FrozenMemory, Memory
 from sigmax.sampling import Progress
 from sigmax.smoothed import SmoothedClassifier
 
@@ -24,6 +25,7 @@ class Answer:
     alpha: float | None = None  # of the certificate that the answer relies on
     rule: Rule | None = None
     is_recalled: bool = False  # from the memory, without any sampling
+    digest: str | None = None  # of the frozen memory whose fixed classifier answered; None: no such
 
 
 @final
@@ -33,10 +35,16 @@ class Answerer:
     Args:
         smoothed: The classifier.
         budget: How an input is sampled.
-        memory: Where answers are settled; None: the class is predicted, and nothing is certified.
+        memory: Where answers are settled; a frozen one answers by its fixed classifier, at one sigma, and stores
+            nothing. None: the class is predicted, and nothing is certified.
     """
 
-    def __init__(self, smoothed: SmoothedClassifier, budget: Budget, memory: CertificateMemory | None = None) -> None:
+    def __init__(self, smoothed: SmoothedClassifier, budget: Budget, memory: Memory | None = None) -> None:
+        if isinstance(memory, FrozenMemory) and smoothed.search.is_per_input:
+            raise InvalidInputError(
+                "expected one sigma outside the balls of a frozen memory, got per-input sigma; "
+                f"use sigma={memory.sigma}"
+            )
         self.smoothed = smoothed
         self.budget = budget
         self.memory = memory
@@ -69,4 +77,5 @@ class Answerer:
             alpha=settled.alpha,
             rule=settled.rule,
             is_recalled=recalled is not None,
+            digest=self.memory.digest,
         )

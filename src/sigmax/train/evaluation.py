@@ -48,7 +48,7 @@ def noisy_accuracy(
 ) -> float:
     """The share of images that the network classifies correctly under one draw of noise each."""
     device = next(network.parameters()).device
-    stream = random_stream(seed, 0, Stage.PREDICTION, device)
+    stream = random_stream(seed, 0, Stage.EVALUATION, device)
     hits = 0
     with evaluating(network) as fixed:
         for start in range(0, len(source), _ROWS):
