@@ -20,7 +20,7 @@ demo: setup
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
 
-test-scale: setup  ## minutes long: a hundred thousand insertions by two processes, ImageNet-sized runs
+test-scale: setup  ## an hour: a million operations on a memory (SIGMAX_SCALE=20000: fewer), ImageNet-sized runs
 	$(BIN)/python -m pytest -m scale
 
 check: setup

@@ -13,12 +13,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from torch import nn
-
 from machine import describe_machine
-from sigmax import models
-from sigmax.models.checkpoint import load_model, save_model
+from sigmax.cards import zoo_file
 from sigmax.train.run import SUMMARY
+from to_zoo import to_zoo
 
 FIRST = "cohen-0.25"
 NETWORKS = {
@@ -48,7 +46,7 @@ def main() -> None:
         if (folder / SUMMARY).exists():
             rows.append((name, command, json.loads((folder / SUMMARY).read_text())))
             if options.zoo:
-                copy_to_zoo(folder, name)
+                to_zoo(str(folder), zoo_file(f"cifar10-{name}", is_new=True), data=options.data, split="test")
     machine = describe_machine()
     print(f"{machine}\n\n| network | noisy accuracy | epochs | minutes | mean sigma | command |")
     print("|---|---|---|---|---|---|")
@@ -58,15 +56,6 @@ def main() -> None:
             f"| {name} | {accuracy} | {summary['epochs']} | {summary['seconds'] / 60:.0f} "
             f"| {summary['mean_sigma']:.4f} | `{command}` |"
         )
-
-
-def copy_to_zoo(folder: Path, name: str) -> None:
-    loaded = load_model(str(folder))
-    assert isinstance(loaded.model, nn.Sequential)
-    assert loaded.card is not None
-    zoo = Path(models.__file__).parent / "zoo"
-    zoo.mkdir(exist_ok=True)
-    save_model(zoo / f"cifar10-{name}.safetensors", loaded.model[-1], loaded.card, in_half=True)
 
 
 if __name__ == "__main__":

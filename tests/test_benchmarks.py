@@ -6,8 +6,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from commands import Run
+from sigmax.cards import read_card
+from sigmax.models import load_model
 from sigmax.runs import read_run
 
 ROOT = Path(__file__).parents[1]
@@ -97,3 +100,17 @@ def test_balls_of_wrong_answers_are_measured_against_all_others(run: Run, digits
     wrong = int((read_run(tmp_path / "settled").table.samples == 100).sum())
     assert row[:3] == ["settled", "6", str(wrong)]
     assert wrong > 0
+
+
+def test_a_training_becomes_a_network_of_the_zoo(tmp_path: Path, digits_model: Path) -> None:
+    out = tmp_path / "digits.safetensors"
+    done = bench("to_zoo.py", digits_model, "digits", "--data", "digits", "--split", "test", "--out", out)
+    assert done.returncode == 0, done.stderr
+    card = read_card(out)
+    assert card is not None
+    ((sigma, share),) = card.noisy_accuracy
+    assert (card.data, card.licence, sigma) == ("digits", "MIT", card.sigma)
+    assert share > 0.8
+    assert out.stat().st_size < 0.6 * digits_model.stat().st_size
+    network = load_model(str(out)).model
+    assert network(torch.rand(2, 1, 8, 8)).shape == (2, 10)

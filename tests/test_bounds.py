@@ -10,6 +10,7 @@ from scipy.optimize import brentq
 from scipy.stats import beta, binom, binomtest
 
 from sigmax.bounds import (
+    anytime_lower,
     check_alpha,
     clopper_pearson_lower,
     clopper_pearson_upper,
@@ -128,3 +129,31 @@ def test_impossible_counts_and_levels_are_refused(k: int, n: int, alpha: float) 
 def test_a_failure_probability_whose_shares_would_be_zero_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="at least 1e-300, got alpha=5e-324"):
         check_alpha(5e-324)
+
+
+def test_anytime_bound_at_known_counts() -> None:
+    assert anytime_lower(990, 1_000, alpha=1e-3) == pytest.approx(0.971248263, abs=5e-9)
+    assert anytime_lower(0, 1_000, alpha=1e-3) == 0.0
+    assert anytime_lower(0, 0, alpha=1e-3) == 0.0
+    assert 0.99 < anytime_lower(1_000, 1_000, alpha=1e-3) < clopper_pearson_lower(1_000, 1_000, alpha=1e-3)
+
+
+@given(st.integers(1, 2_000), st.data())
+def test_there_is_evidence_against_all_below_the_anytime_bound(n: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, n))
+    alpha = data.draw(st.sampled_from([1e-6, 1e-3, 0.05, 0.5]))
+    bound = anytime_lower(k, n, alpha=alpha)
+    assert bound < k / n
+    for share in (1.0, 0.99, 0.5, 0.01):
+        if bound * share > 0.0:
+            assert evidence_above(k, n, bound * share) >= -log(alpha)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("p", [0.6, 0.97])
+def test_the_anytime_bound_ever_exceeds_the_truth_at_most_alpha(p: float) -> None:
+    alpha, repeats, looks = 0.05, 200, np.unique(np.geomspace(1, 3_000, 25).astype(int))
+    hits = (np.random.default_rng(0).random((repeats, 3_000)) < p).cumsum(axis=1)
+    misses = sum(any(anytime_lower(int(row[n - 1]), int(n), alpha=alpha) > p for n in looks) for row in hits)
+    # A correct bound fails here for at most one seed in a million.
+    assert misses <= binom.ppf(1 - 1e-6, repeats, alpha)

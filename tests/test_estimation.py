@@ -16,7 +16,7 @@ from sigmax.bounds import clopper_pearson_lower, evidence_above
 from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
-from sigmax.estimation import AtRadii, Claim, Counts, Estimate, PlannedLooks, certificate
+from sigmax.estimation import Anytime, AtRadii, Claim, Counts, Estimate, PlannedLooks, certificate
 
 ALPHA = 0.02
 CLAIM = Claim(label=0, sigma=0.5, noise=Gaussian(), alpha=ALPHA)
@@ -281,3 +281,47 @@ def test_an_alpha_whose_shares_no_bound_could_tell_from_0_is_refused_before_any_
     assert Budget(alpha=1e-30).alpha == 1e-30
     with pytest.raises(InvalidInputError, match="alpha=1e-200"):
         Budget(alpha=1e-200, tolerance=0.01)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("p", [[0.5, 0.5], [0.9, 0.1]])
+def test_whenever_an_anytime_estimate_stops_it_fails_at_most_alpha(p: list[float]) -> None:
+    """The worst to stop at is the look that proves most: not even there may it fail too often."""
+    repeats, random, failures = 150, np.random.default_rng(0), 0
+    for _ in range(repeats):
+        estimate, hits, n, point = Anytime(CLAIM, n=2_000), 0, 0, None
+        radii = []
+        while point is None:
+            more = estimate.next_look(n) - n
+            hits, n = hits + int(random.binomial(more, p[0])), n + more
+            point = estimate.look(Counts(n=n, hits=hits, rival=n - hits))
+            radii.append(-1.0 if estimate.proved().label is None else estimate.proved().radius)
+        assert radii == sorted(radii)  # what is proved stays proved
+        failures += max(radii) > true_radius(p) or (p[0] == p[1] and max(radii) >= 0)
+    assert failures <= binom.ppf(1 - 1e-6, repeats, ALPHA)
+
+
+def test_who_does_not_stop_an_anytime_estimate_loses_next_to_nothing() -> None:
+    for n in (100, 1_000, 100_000):
+        for hits in (n, n * 95 // 100):
+            plain, anytime = PlannedLooks(CLAIM, n=n), Anytime(CLAIM, n=n)
+            counts = Counts(n=n, hits=hits, rival=n - hits)
+            usual, found = plain.look(counts), anytime.look(counts)
+            assert usual is not None
+            assert found is not None
+            assert usual.radius - 0.01 * CLAIM.sigma <= found.radius <= usual.radius
+
+
+def test_an_estimate_that_is_stopped_says_what_it_has_proved() -> None:
+    for estimate in (
+        PlannedLooks(CLAIM, n=5_000, tolerance=1e-6),
+        AtRadii(CLAIM, radii=(0.1, 9.0), n=5_000),
+        Anytime(CLAIM, n=5_000),
+    ):
+        assert (estimate.proved().label, estimate.proved().radius, estimate.proved().n) == (None, 0.0, 0)
+        n = estimate.next_look(0)
+        while n < 1_024:
+            n = estimate.next_look(n)
+        assert estimate.look(Counts(n=n, hits=n - 50, rival=50)) is None
+        assert estimate.proved().label == 0
+        assert 0.1 <= estimate.proved().radius < 0.5 * norm.ppf((n - 50) / n)

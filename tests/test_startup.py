@@ -28,7 +28,7 @@ def test_help_loads_nothing_heavy(command: str) -> None:
     assert not HEAVY & loaded_by("from sigmax.cli import main; main()", *command.split())
 
 
-@pytest.mark.parametrize("command", ["reproduce list", "reproduce show:digits", "train --preset list"])
+@pytest.mark.parametrize("command", ["reproduce list", "reproduce show:digits", "train --preset list", "models"])
 def test_a_list_loads_nothing_heavy(command: str) -> None:
     assert not HEAVY & loaded_by("from sigmax.cli import main; main()", *command.split())
 

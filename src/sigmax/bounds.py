@@ -55,6 +55,30 @@ def evidence_above(k: int, n: int, p0: float) -> float:
     return evidence - (n + 16) * _EVIDENCE_ERROR
 
 
+def anytime_lower(k: int, n: int, *, alpha: float) -> float:
+    r"""Lower bound on p that holds at every n at once: with probability 1 - alpha, none of them exceeds the truth.
+
+    It is the $p_0$ with $M^+_n(p_0) = 1/\alpha$ (`evidence_above`), sought at $n p_0 \le k - 1/2$. There the slope of
+    $\log M^+_n$ is at most $\pi(p_0) / \int_{p_0}^1 \pi - (k - n p_0) / (p_0 (1 - p_0)) \le 0$, where $\pi$ is the
+    density of the mixture. So the evidence is against every smaller p too.
+    """
+    check_alpha(alpha)
+    # 1e-9 more than needed: rounding changes the evidence by far less.
+    needed = 1e-9 - math.log(alpha)
+    low, high = 0.0, (k - 0.5) / n if n else 0.0
+    if high <= 0.0:
+        return 0.0
+    if evidence_above(k, n, high) >= needed:
+        return high
+    while high - low > 2.0**-38:  # what remains only makes the bound smaller
+        middle = (low + high) / 2
+        if evidence_above(k, n, middle) >= needed:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
 def top_class_p_value(top: int, runner_up: int) -> float:
     """Two-sided p-value of "the two leading classes are equally likely", given their counts."""
     total = top + runner_up

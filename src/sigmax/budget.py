@@ -7,7 +7,7 @@ from typing import Self, SupportsIndex
 
 from sigmax.bounds import check_alpha
 from sigmax.errors import InvalidInputError
-from sigmax.estimation import AtRadii, Claim, Counts, Estimate, PlannedLooks
+from sigmax.estimation import Anytime, AtRadii, Claim, Counts, Estimate, PlannedLooks
 from sigmax.noise import Gaussian
 from sigmax.streams import check_seed
 
@@ -28,6 +28,7 @@ class Budget:
         runner_up: Bound the strongest other class too, for larger radii from the same samples.
         n_wrong: Samples for misclassified inputs, which never count towards certified accuracy or ACR. It needs the
             true classes. A memory profits too: smaller balls of wrong classes cut less from their neighbours. None: n.
+        anytime: The radius grows with the samples, and sampling may stop at any time. Radii lose at most 0.01 sigma.
     """
 
     n0: int = 100
@@ -38,6 +39,7 @@ class Budget:
     radii: tuple[float, ...] = ()
     runner_up: bool = False
     n_wrong: int | None = None
+    anytime: bool = False
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha, least=_LEAST_ALPHA)
@@ -59,6 +61,8 @@ class Budget:
             raise InvalidInputError(f"expected radii >= 0, got radii={self.radii}")
         if self.radii and (self.tolerance or self.runner_up):
             raise InvalidInputError("expected radii alone, got tolerance or runner_up too; leave them out")
+        if self.anytime and (self.radii or self.tolerance or self.runner_up):
+            raise InvalidInputError("expected anytime alone, got radii, tolerance or runner_up too; leave them out")
         if not self._certifies(self.n):
             least = next(n for n in itertools.count(self.n + 1) if self._certifies(n))
             raise InvalidInputError(
@@ -79,6 +83,8 @@ class Budget:
     def _estimate(self, claim: Claim, n: int) -> Estimate:
         if self.radii:
             return AtRadii(claim, radii=self.radii, n=n)
+        if self.anytime:
+            return Anytime(claim, n=n)
         return PlannedLooks(claim, n=n, tolerance=self.tolerance, runner_up=self.runner_up)
 
     def _certifies(self, n: int) -> bool:

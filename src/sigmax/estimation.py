@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from sigmax.bounds import clopper_pearson_lower, clopper_pearson_upper, evidence_above
+from sigmax.bounds import anytime_lower, clopper_pearson_lower, clopper_pearson_upper, evidence_above
 from sigmax.certificate import PointCertificate
 from sigmax.noise import SmoothingDistribution
 from sigmax.rounding import round_down
@@ -27,6 +27,9 @@ _GIVE_UP = 0.001
 _FIRST_QUESTION, _GROWTH = 8, 1.125
 # Samples are drawn in multiples of this, except the last: fewer parts make less work.
 _PART = 64
+# Share of alpha for the bound that holds at every look. The rest is for the last look, which loses at most 0.01 sigma.
+_ANYTIME_SHARE = 0.1
+_LONGEST_STEP = 1_024  # samples between two looks at most: somebody may be watching
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,10 @@ class Estimate(ABC):
     def look(self, counts: Counts) -> PointCertificate | None:
         """The certificate, or None to go on."""
 
+    @abstractmethod
+    def proved(self) -> PointCertificate:
+        """What the looks so far have proved. It is valid whenever sampling stops, for whatever reason."""
+
 
 @final
 class PlannedLooks(Estimate):
@@ -96,6 +103,7 @@ class PlannedLooks(Estimate):
         sizes = [_FIRST_LOOK << i for i in range(n.bit_length()) if tolerance and _FIRST_LOOK << i < n]
         self.alphas = {size: claim.alpha * _EARLY_SHARE * size / sum(sizes) for size in sizes}
         self.alphas[n] = claim.alpha * (1 - _EARLY_SHARE) if sizes else claim.alpha
+        self._best = _nothing(claim)
 
     def next_look(self, n: int) -> int:
         """The next planned look."""
@@ -104,11 +112,16 @@ class PlannedLooks(Estimate):
     def look(self, counts: Counts) -> PointCertificate | None:
         """The certificate at this look's share of alpha, if it is the last, good enough, or can only abstain."""
         found = self._certificate(counts)
+        self._best = max(self._best, found, key=lambda point: (point.label is not None, point.radius))
         later = [size for size in self.alphas if size > counts.n]
         if not later or self._can_only_abstain(counts):
             return found
         best = max(self._certificate(_projected(counts, size)).radius for size in later)
         return found if found.label is not None and best <= (1 + self.tolerance) * found.radius else None
+
+    def proved(self) -> PointCertificate:
+        """The best certificate of the planned looks so far."""
+        return self._best
 
     def _certificate(self, counts: Counts) -> PointCertificate:
         return certificate(self.claim, counts, alpha=self.alphas[counts.n], runner_up=self.runner_up)
@@ -135,7 +148,8 @@ class AtRadii(Estimate):
     def __init__(self, claim: Claim, *, radii: tuple[float, ...], n: int) -> None:
         self.claim = claim
         self.n = n
-        self.proved: float | None = None
+        self._largest: float | None = None  # radius proved
+        self._seen = Counts(n=0, hits=0, rival=0)
         self.needed = {r: claim.probability(r) for r in sorted({0.0, *radii})}
         # The samples speak of the noise drawn.
         self.open = {radius: q for radius, p in self.needed.items() if (q := p + claim.defect) < 1.0}
@@ -146,22 +160,63 @@ class AtRadii(Estimate):
 
     def look(self, counts: Counts) -> PointCertificate | None:
         """Close the tests that are decided; the certificate when none is open."""
+        self._seen = counts
         for radius, p in sorted(self.open.items(), reverse=True):
             if evidence_above(counts.hits, counts.n, p) >= -math.log(self.claim.alpha):
-                self.proved = radius
+                self._largest = radius
                 self.open = {r: q for r, q in self.open.items() if r > radius}
                 break
         self.open = {r: p for r, p in self.open.items() if not self._is_lost(p, counts)}
-        if self.open and counts.n < self.n:
-            return None
-        p_lower = 0.0 if self.proved is None else self.needed[self.proved]
-        return _point(self.claim, counts, radius=self.proved, p_lower=p_lower)
+        return None if self.open and counts.n < self.n else self.proved()
+
+    def proved(self) -> PointCertificate:
+        """The largest radius proved so far."""
+        p_lower = 0.0 if self._largest is None else self.needed[self._largest]
+        return _point(self.claim, self._seen, radius=self._largest, p_lower=p_lower)
 
     def _is_lost(self, p: float, counts: Counts) -> bool:
         """Whether p is refuted, or could not be proved even if all samples to come were hits."""
         most = evidence_above(counts.hits + self.n - counts.n, self.n, p)
         against = evidence_above(counts.n - counts.hits, counts.n, 1 - p)
         return most < -math.log(self.claim.alpha) or against >= -math.log(_GIVE_UP)
+
+
+@final
+class Anytime(Estimate):
+    """A radius that grows with the samples: sampling may stop at any time, and what was proved by then holds.
+
+    A small share of alpha pays for a bound that holds at every look at once, the rest for the Clopper-Pearson bound at
+    the last look. So who does not stop loses next to nothing.
+
+    Args:
+        claim: What is certified.
+        n: Samples at the last look.
+    """
+
+    def __init__(self, claim: Claim, *, n: int) -> None:
+        self.claim = claim
+        self.n = n
+        self._p_lower = 0.0
+        self._seen = Counts(n=0, hits=0, rival=0)
+
+    def next_look(self, n: int) -> int:
+        """A few more samples than at the last look."""
+        step = max(_PART, min(n // 16, _LONGEST_STEP) // _PART * _PART)
+        return min(self.n, n + step)
+
+    def look(self, counts: Counts) -> PointCertificate | None:
+        """Raise the bound; the certificate at the last look, or if it can only abstain."""
+        self._seen, alpha = counts, self.claim.alpha
+        bounds = [anytime_lower(counts.hits, counts.n, alpha=alpha * _ANYTIME_SHARE)]
+        if counts.n == self.n:
+            bounds.append(clopper_pearson_lower(counts.hits, counts.n, alpha=alpha * (1 - _ANYTIME_SHARE)))
+        self._p_lower = max(self._p_lower, *(bound - self.claim.defect for bound in bounds))
+        is_lost = clopper_pearson_upper(counts.hits, counts.n, alpha=_GIVE_UP) < 0.5
+        return self.proved() if counts.n == self.n or is_lost else None
+
+    def proved(self) -> PointCertificate:
+        """What the largest of the bounds so far proves: all of them hold."""
+        return _bounded(self.claim, self._seen, p_lower=self._p_lower, p_upper=None)
 
 
 def plan_draws(
@@ -200,6 +255,11 @@ def certificate(claim: Claim, counts: Counts, *, alpha: float, runner_up: bool) 
     if runner_up:
         bound = clopper_pearson_upper(counts.rival, counts.n, alpha=alpha - lower_alpha) + claim.defect
         p_upper = bound if bound < 1 - p_lower else None
+    return _bounded(claim, counts, p_lower=p_lower, p_upper=p_upper)
+
+
+def _bounded(claim: Claim, counts: Counts, *, p_lower: float, p_upper: float | None) -> PointCertificate:
+    """The certificate that follows from a lower bound on the class, and maybe an upper bound on any other."""
     is_certain = p_lower > (0.5 if p_upper is None else p_upper)
     radius = max(0.0, claim.radius(p_lower, p_upper)) if is_certain else None
     return _point(claim, counts, radius=radius, p_lower=p_lower)
@@ -219,6 +279,11 @@ def _point(claim: Claim, counts: Counts, *, radius: float | None, p_lower: float
         expert=claim.expert,
         is_exact=claim.is_exact,
     )
+
+
+def _nothing(claim: Claim) -> PointCertificate:
+    """The abstention before the first look."""
+    return _point(claim, Counts(n=0, hits=0, rival=0), radius=None, p_lower=0.0)
 
 
 def _projected(counts: Counts, n: int) -> Counts:

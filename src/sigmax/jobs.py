@@ -49,8 +49,9 @@ class Decision:
 class UnderWay:
     """One input on its way to its certificate."""
 
-    place: int  # in its job
+    x: Tensor  # *dims
     label: int
+    choice: Choice  # of this input alone
     estimate: Estimate
     stream: Stream
     counts: Tensor  # (classes,)
@@ -71,6 +72,11 @@ class UnderWay:
             self.point = self.estimate.look(self._seen())
             if self.point is None:
                 self.due = self.estimate.next_look(self.drawn)
+
+    def stop(self) -> None:
+        """End the sampling here: the certificate is what has been proved so far."""
+        if self.point is None:
+            self.point = self.estimate.proved()
 
     def _seen(self) -> Counts:
         others = self.counts.clone()

@@ -53,15 +53,21 @@ def count_classes(
     """
     classes = classifier.num_classes
     counts = torch.zeros(len(x) * classes, dtype=torch.int64)
-    taus = sigma if tau is None else tau
     plan = [n] * len(x) if isinstance(n, int) else n
+    order = torch.arange(len(x))
+    if classifier.takes_level:
+        # By level: a backend may run a batch once for each level in it.
+        taus = (sigma if tau is None else tau).to(x)
+        order = taus.argsort(stable=True).cpu()
+        x, sigma = x[order], sigma[order]
+        plan, streams = ([values[i] for i in order.tolist()] for values in (plan, streams))
     batches = _noisy_batches(x.detach(), sigma, noise=noise, levels=levels, n=plan, streams=streams, rows=batch_size)
     with torch.no_grad():
-        for batch, owner in _ahead(batches):
-            told = None
+        for batch, places in _ahead(batches):
+            owner, told = order[places], None
             if classifier.takes_level:
-                told = batch.new_ones(batch_size)
-                told[: len(owner)] = taus.to(batch)[owner]
+                told = taus[owner[-1]].expand(batch_size).clone()
+                told[: len(owner)] = taus[owner]
             cells = owner * classes + classifier.labels(batch, told).cpu()[: len(owner)]
             counts.add_(torch.bincount(cells, minlength=len(counts)))
             if on_progress is not None:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import final
+from typing import Self, final
 
 import torch
 from torch import Tensor
@@ -21,9 +21,11 @@ from sigmax.lattice import grid_slack
 from sigmax.models.classifier import BaseClassifier
 from sigmax.models.denoisers import Denoiser, with_denoiser
 from sigmax.models.outputs import Outputs
+from sigmax.models.reference import ModelReference
 from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution
 from sigmax.plain import to_plain
+from sigmax.pretrained import pretrained
 from sigmax.results import Certificates, gather
 from sigmax.sampling import Progress, count_classes, default_batch_size, noisy_batch
 from sigmax.search import Choice, FixedSigma, SearchTask, SigmaSearch
@@ -86,6 +88,22 @@ class SmoothedClassifier:
         model = getattr(self.classifier.model, "__name__", type(self.classifier.model).__name__)
         how = f"{name_of(type(self.noise))} noise, {name_of(type(self.search))} sigma, sigma0 = {self.search.initial:g}"
         return f"<SmoothedClassifier of {model}: {self.classifier.num_classes} classes, {how}>"
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str | ModelReference,
+        *,
+        sigma: SigmaSearch | float | str | None = None,
+        levels: int | None = 255,
+        batch_size: int | None = None,
+    ) -> Self:
+        """A network with a card, ready to certify: `zoo:NAME` (`sigmax models` lists them), a checkpoint or a folder.
+
+        Classes, normalisation, noise and sigma are those of the card. `sigma` may also be the name of a search such as
+        "halving", whose limits are then the range of sigma of the training. A reference also says the backend.
+        """
+        return cls(**pretrained(model, sigma, batch_size), levels=levels, batch_size=batch_size)
 
     @property
     def fingerprint(self) -> str:
@@ -238,33 +256,45 @@ class SmoothedClassifier:
 
     def estimate(self, job: Job, decision: Decision) -> list[PointCertificate]:
         """Sample and look in turns until every input has its certificate."""
-        self.classifier.check_fixed()
-        inputs = [self._under_way(job, decision, i) for i in range(len(job.x))]
-        rows = self.rows(job.x)
+        inputs = self.begin(job, decision)
         while left := [one for one in inputs if one.point is None]:
-            plans = plan_draws(
-                [one.estimate for one in left], [one.drawn for one in left], [one.due for one in left], batch=rows
-            )
-            draws = [(one, more) for one, plan in zip(left, plans, strict=True) for more in plan]
-            places = torch.tensor([one.place for one, _ in draws])
-            counts = count_classes(
-                self.classifier,
-                job.x[places],
-                decision.choice.sigma[places],
-                tau=None if decision.choice.tau is None else decision.choice.tau[places],
-                noise=self.noise,
-                levels=self.levels,
-                n=[more for _, more in draws],
-                streams=[one.stream for one, _ in draws],
-                batch_size=rows,
-                on_progress=job.on_progress,
-            )
-            for (one, more), new in zip(draws, counts, strict=True):
-                one.take(more, new)
+            self.sample(left, on_progress=job.on_progress)
             if job.on_progress is not None:
                 unused = sum(job.budget.n - one.drawn for one in left if one.point is not None)
                 job.on_progress(unused)
         return [one.point for one in inputs if one.point is not None]
+
+    def begin(self, job: Job, decision: Decision) -> list[UnderWay]:
+        """The inputs of a job on their way to certificates, before the first sample."""
+        self.classifier.check_fixed()
+        return [self._under_way(job, decision, i) for i in range(len(job.x))]
+
+    def sample(self, inputs: Sequence[UnderWay], *, on_progress: Progress | None = None) -> None:
+        """Sample each of these inputs until its next look, in shared batches, which samples beyond it fill up."""
+        x = torch.stack([one.x for one in inputs])
+        rows = self.rows(x)
+        estimates, drawn, due = zip(*((one.estimate, one.drawn, one.due) for one in inputs), strict=True)
+        plans = plan_draws(estimates, drawn, due, batch=rows)
+        draws = [(i, more) for i, plan in enumerate(plans) for more in plan]
+        places = torch.tensor([i for i, _ in draws])
+        sigma = torch.cat([one.choice.sigma for one in inputs])
+        tau = None
+        if inputs[0].choice.tau is not None:
+            tau = torch.cat([one.choice.tau for one in inputs if one.choice.tau is not None])
+        counts = count_classes(
+            self.classifier,
+            x[places],
+            sigma[places],
+            tau=None if tau is None else tau[places],
+            noise=self.noise,
+            levels=self.levels,
+            n=[more for _, more in draws],
+            streams=[inputs[i].stream for i, _ in draws],
+            batch_size=rows,
+            on_progress=on_progress,
+        )
+        for (i, more), new in zip(draws, counts, strict=True):
+            inputs[i].take(more, new)
 
     def certify_job(self, whole: Job) -> list[PointCertificate]:
         """The certificates of all inputs of a job."""
@@ -279,12 +309,11 @@ class SmoothedClassifier:
     def _under_way(self, job: Job, decision: Decision, i: int) -> UnderWay:
         choice, label = decision.choice, int(decision.label[i])
         sigma = float(choice.sigma[i])
-        tau = (sigma if choice.tau is None else float(choice.tau[i])) if self.classifier.takes_level else None
         expert = 0 if choice.expert is None else int(choice.expert[i])
         claim = Claim(
             label=label,
             sigma=sigma,
-            tau=tau,
+            tau=None if choice.tau is None else float(choice.tau[i]),
             expert=expert,
             noise=self.noise,
             alpha=job.budget.alpha,
@@ -293,8 +322,9 @@ class SmoothedClassifier:
             slack=0.0 if self.levels is None else grid_slack(job.x[i], self.levels),
         )
         return UnderWay(
-            place=i,
+            x=job.x[i],
             label=label,
+            choice=choice[i : i + 1],
             estimate=job.budget.estimate(claim, truth=None if job.truth is None else job.truth[i]),
             # A fresh stream: reusing the samples of search or selection would void the bound.
             stream=self._stream(job.budget.seed, job.indices[i], Stage.ESTIMATION),
@@ -340,7 +370,8 @@ class SmoothedClassifier:
                 )
         if choice.expert is not None and choice.expert.any():
             raise InvalidInputError(f"expected expert 0, the only network there is, got {choice.expert.tolist()}")
-        return replace(choice, sigma=sigma, tau=None if choice.tau is None else choice.tau.to(job.x))
+        tau = self.classifier.level(sigma if choice.tau is None else choice.tau.to(job.x))
+        return replace(choice, sigma=sigma, tau=tau if self.classifier.takes_level else None)
 
     def _counts(self, job: Job, choice: Choice, stage: Stage, n: int) -> Tensor:
         return count_classes(

@@ -1,16 +1,13 @@
 """The report's page in a real browser: one session, few loads, many questions."""
 
 import json
-import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -26,30 +23,6 @@ from sigmax.runs import CertificateTable, Run
 NASTY = "</script><script>window.owned=1</script><img src=x onerror='window.owned=1'>"
 SIZE = 300
 MINUS = "\N{MINUS SIGN}"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[webdriver.Chrome]:
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    # Tests may run as root, in a container with a small /dev/shm; scrolling smoothly they would wait for it.
-    for switch in (
-        "headless=new",
-        "no-sandbox",
-        "disable-dev-shm-usage",
-        "disable-gpu",
-        "force-prefers-reduced-motion",
-    ):
-        options.add_argument(f"--{switch}")
-    options.add_argument("--window-size=1280,900")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    session = webdriver.Chrome(options=options, service=Service(executable_path=driver))
-    yield session
-    session.quit()
 
 
 @pytest.fixture(scope="module")

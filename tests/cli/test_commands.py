@@ -19,7 +19,8 @@ from sigmax.data import load_source
 from sigmax.models import ModelCard, build_network, save_model
 from sigmax.runs import read_run, read_spec
 
-COMMANDS = ("demo", "train", "certify", "predict", "replay", "show", "report", "reproduce", "memory check")
+MEMORY = tuple(f"memory {name}" for name in ("show", "check", "explain", "permute", "copy", "freeze"))
+COMMANDS = ("demo", "train", "certify", "predict", "replay", "show", "report", "reproduce", *MEMORY)
 
 
 def certify(run: Run, model: Path, out: Path, *more: object, n: int = 500) -> tuple[int, str, str]:

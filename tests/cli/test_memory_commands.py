@@ -87,3 +87,61 @@ def test_a_run_folder_stands_for_its_memory(run: Run, digits_model: Path, settle
     assert json.loads(run("memory", "check", tmp_path / "run", "--json")[1])["contradictions"] == []
     (tmp_path / "empty").mkdir()
     assert run("memory", "check", tmp_path / "empty")[0] == 2
+
+
+def test_show_says_what_a_memory_holds(run: Run, settled_run: Path) -> None:
+    code, out, err = run("memory", "show", settled_run, "--json")
+    assert code == 0, err
+    found, table = json.loads(out), read_table(settled_run)
+    kept = table.predict >= 0
+    spec = read_spec(settled_run / "config.json")
+    assert spec.found is not None
+    assert (found["entries"], found["norm"], found["frozen"]) == (kept.sum(), 2, None)
+    assert found["fingerprint"] == spec.found.fingerprint
+    labels, counts = np.unique(table.predict[kept], return_counts=True)
+    assert found["labels"] == {str(label): count for label, count in zip(labels, counts, strict=True)}
+    assert found["radii"] == [table.radius[kept].min(), table.radius[kept].max()]
+    assert [end["entry"] for end in found["ends"]] == [1, 2, 3, kept.sum() - 2, kept.sum() - 1, kept.sum()]
+    code, out, _ = run("memory", "show", settled_run)
+    assert (code, spec.found.fingerprint in out) == (0, True)
+
+
+def test_explain_names_the_entries(run: Run, settled_run: Path, tmp_path: Path) -> None:
+    table = read_table(settled_run)
+    row = int((table.predict >= 0).argmax())
+    code, out, err = run("memory", "explain", settled_run, "--data", "digits", "--index", table.idx[row], "--json")
+    assert code == 0, err
+    stored = json.loads(out)
+    assert (stored["entry"], stored["influences"]) == (1, [])
+    assert stored["answer"]["radius"] == table.radius[row]
+    image = digit(tmp_path / "c.png", int(table.idx[row]), brighter=3)
+    code, out, _ = run("memory", "explain", settled_run, image, "--json")
+    near = json.loads(out)
+    assert (near["entry"], [influence["id"] for influence in near["influences"]]) == (None, [1])
+    assert near["answer"]["label"] == table.predict[row]
+    for options in ((), (image, "--data", "digits"), ("--data", "digits"), ("--data", "digits", "--index", 10**6)):
+        code, _, err = run("memory", "explain", settled_run, *options)
+        assert (code, err.count("\n")) == (2, 1)
+    assert "which decided" in " ".join(run("memory", "explain", settled_run, image)[1].split())
+
+
+def test_permute_records_what_reports_show(run: Run, settled_run: Path, tmp_path: Path) -> None:
+    code, out, err = run("memory", "permute", settled_run, "--orders", 50, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["inputs"], found["orders"]) == (12, 50)
+    assert found["labels"] <= found["answers"] <= found["near"] <= 12
+    code, _, err = run("report", settled_run, "--out", tmp_path / "report")
+    assert code == 0, err
+    (line,) = (tmp_path / "report" / "tables" / "orders.csv").read_text().splitlines()[1:]
+    assert line.startswith(f"per-input,50,{found['answers']},{found['labels']},{found['radii']},")
+    code, _, err = run("memory", "permute", tmp_path)
+    assert (code, err.count("\n")) == (2, 1)
+
+
+def test_copy_moves_entries(run: Run, settled_run: Path, tmp_path: Path) -> None:
+    code, out, err = run("memory", "copy", settled_run, tmp_path / "copy.db", "--json")
+    assert code == 0, err
+    assert json.loads(out)["entries"] == json.loads(run("memory", "show", tmp_path / "copy.db", "--json")[1])["entries"]
+    code, _, err = run("memory", "copy", tmp_path / "missing.db", tmp_path / "new.db")
+    assert (code, (tmp_path / "new.db").exists()) == (2, False)

@@ -11,6 +11,7 @@ from sigmax.data.folder import read_image
 from sigmax.data.preprocessing import Preprocessing
 from sigmax.data.reference import DataReference
 from sigmax.errors import DataError, InvalidInputError
+from sigmax.serve import images
 
 
 @pytest.fixture
@@ -90,3 +91,15 @@ def test_certify_and_predict_see_the_same_input_and_share_a_memory(
     code, out, err = run("predict", "small_model:small", photo, *common, "--preprocess", "48x32", "--json")
     assert code == 2  # the memory holds inputs of another shape
     assert "shape" in err
+
+
+def test_the_service_reads_files_as_certify_does(photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    how = Preprocessing.parse("60/40")
+    found = images.decode_image(photo.read_bytes(), (3, 40, 40), how)
+    np.testing.assert_array_equal(found, load_source(f"folder:{photo.parents[1]}", preprocess="60/40").images([0])[0])
+    for shape, said in (((3, 300, 400), "40 x 40"), ((3, 60, 60), "40 x 40")):
+        with pytest.raises(InvalidInputError, match=said):
+            images.decode_image(photo.read_bytes(), shape, how)
+    monkeypatch.setattr(images, "MOST_PIXELS", 300 * 400 - 1)
+    with pytest.raises(InvalidInputError, match="at most"):
+        images.decode_image(photo.read_bytes(), (3, 40, 40), how)

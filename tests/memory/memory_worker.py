@@ -1,18 +1,23 @@
-"""A process of its own that uses a memory file; run by the tests beside this file.
+"""A process of its own that uses a memory, in a file or behind a URL; run by the tests beside this file.
 
-`memory_worker.py settle FILE SEED COUNT [--check] [--block]` settles COUNT crowded inputs and prints each answer
+`memory_worker.py settle PLACE SEED COUNT [--check] [--block]` settles COUNT crowded inputs and prints each answer
 after it was given, as a line of JSON. With --check it also compares each answer, and the index, with brute force;
 with --block it settles 20 at a time.
 
-`memory_worker.py open` opens, and so makes, the file of each name that it reads from its standard input.
+`memory_worker.py mix PLACE SEED COUNT` settles COUNT crowded inputs or looks them up, 50 at a time, and prints the
+answers likewise. It waits for a server that is not there.
+
+`memory_worker.py check PLACE COUNT` compares so many of its entries with brute force, and prints how many.
+
+`memory_worker.py open` opens, and so makes, the memory at each place that it reads from its standard input.
 """
 
 import json
 import sqlite3
 import sys
+import time
 from functools import partial
-from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,44 +25,49 @@ from numpy.typing import NDArray
 from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.memory import CertificateMemory
 from sigmax.memory.balls import Vector
+from sigmax.memory.ledger import ConnectionLostError
 
 certificate = partial(PointCertificate, sigma=0.25, p_lower=0.9, n=1_000, alpha=0.001, norm=2)
 
 DIMS = 3
+SIDE = 48
+CELLS = SIDE**DIMS
 # Our radii are rounded down by far less.
 ROUNDING = 1e-13
 
 
 @final
 class BruteForce:
-    """All entries of a file, read with Python's own SQLite, in arrays that are searched from end to end."""
+    """All entries of a memory, read past its ledger, in arrays that are searched from end to end."""
 
-    def __init__(self, file: Path) -> None:
-        self._connection = sqlite3.connect(file)
+    def __init__(self, place: str) -> None:
+        self._connection = _connect(place)
+        self._mark = "%s" if "://" in place else "?"
         self.ids: dict[bytes, int] = {}
-        self._points = np.empty((DIMS, 100_000))  # contiguous along the entries: they are many, dimensions few
-        self._labels = np.empty(100_000, dtype=np.int64)
-        self._radii = np.empty(100_000)
+        self._points = np.empty((DIMS, CELLS))  # contiguous along the entries: they are many, dimensions few
+        self._labels = np.empty(CELLS, dtype=np.int64)
+        self._radii = np.empty(CELLS)
 
     def read(self) -> None:
-        """Take in what the file holds by now."""
-        query = "SELECT id, label, radius, x FROM balls JOIN inputs USING (id) WHERE id > ? ORDER BY id"
+        """Take in what the memory holds by now."""
+        query = f"SELECT id, label, radius, x FROM balls JOIN inputs USING (id) WHERE id > {self._mark} ORDER BY id"
         for entry_id, label, radius, x in self._connection.execute(query, (len(self.ids),)):
             self.ids[x] = entry_id
             assert entry_id == len(self.ids), f"expected entry {len(self.ids)}, got {entry_id}"
             self._points[:, entry_id - 1] = np.frombuffer(x)
             self._labels[entry_id - 1], self._radii[entry_id - 1] = label, radius
 
-    def check(self, x: Vector, point: PointCertificate, answer: SettledCertificate) -> None:
-        """That an answer which is new is what the rules say of the entries before it."""
+    def check(self, x: Vector, point: PointCertificate | None, answer: SettledCertificate) -> None:
+        """That an answer which is new is what the rules say of the entries before it; None: it was looked up."""
         entry_id = self.ids[x.tobytes()]
         assert (answer.label, answer.radius) == (self._labels[entry_id - 1], self._radii[entry_id - 1])
         distances, labels, radii = self._view(x, entry_id - 1)
         depths = np.where(distances < radii, radii - distances, -1.0)
         depth = float(depths.max(initial=-1.0))
-        label = int(labels[depths.argmax()]) if depth > 0.0 else point.label
-        if label != point.label:
-            radius = depth if point.label is None else min(point.radius, depth)
+        found = point.label if point is not None else None
+        label = int(labels[depths.argmax()]) if depth > 0.0 else found
+        if point is None or label != point.label:
+            radius = depth if point is None or point.label is None else min(point.radius, depth)
         else:
             room = float((distances - radii)[labels != label].min(initial=np.inf))
             radius = max(0.0, min(point.radius, room), depth)
@@ -77,18 +87,26 @@ class BruteForce:
         return np.sqrt(squares), self._labels[:count], self._radii[:count]
 
 
+def _connect(place: str) -> Any:
+    if "://" not in place:
+        return sqlite3.connect(place)
+    import psycopg
+
+    return psycopg.connect(place, autocommit=True, options="-c search_path=sigmax")
+
+
 def crowded(rng: np.random.Generator) -> tuple[Vector, PointCertificate]:
     """An input on a coarse grid: some repeat, and balls overlap and touch."""
-    x = rng.integers(0, 48, DIMS).astype(np.float64) / 16
+    x = rng.integers(0, SIDE, DIMS).astype(np.float64) / 16
     label = int(rng.integers(5))
     radius = float(rng.choice([0.0, 0.0625, 0.1, 0.125]))
     return x, certificate(label=label, radius=radius) if label < 4 else certificate(label=None, radius=0.0)
 
 
-def settle(file: Path, seed: int, count: int, *, block: int, is_checked: bool) -> None:
+def settle(place: str, seed: int, count: int, *, block: int, is_checked: bool) -> None:
     rng = np.random.default_rng(seed)
-    with CertificateMemory.open(file, norm=2) as memory:
-        brute_force = BruteForce(file)
+    with CertificateMemory.open(place, norm=2) as memory:
+        brute_force = BruteForce(place)
         for _ in range(count // block):
             inputs, points = zip(*(crowded(rng) for _ in range(block)), strict=True)
             answers = memory.settle_many(np.stack(inputs), points)
@@ -107,6 +125,39 @@ def settle(file: Path, seed: int, count: int, *, block: int, is_checked: bool) -
                     brute_force.check_near(x, point.radius, near, len(memory))
 
 
+def mix(place: str, seed: int, count: int, block: int = 50) -> None:
+    rng = np.random.default_rng(seed)
+    with _opened(place) as memory:
+        for _ in range(-(-count // block)):
+            inputs, points = zip(*(crowded(rng) for _ in range(block)), strict=True)
+            x = np.stack(inputs)
+            answers = memory.settle_many(x, points) if rng.integers(2) else memory.lookup_many(x)
+            given = [(a.label, a.radius) if a is not None else (None, 0.0) for a in answers]
+            print(json.dumps([[y, *answer] for y, answer in zip(x.tolist(), given, strict=True)]), flush=True)
+
+
+def check(place: str, count: int) -> None:
+    brute_force = BruteForce(place)
+    brute_force.read()
+    with CertificateMemory.existing(place) as memory:
+        entries = list(memory.entries())
+    sample = np.random.default_rng(0).permutation(len(entries))[:count].tolist()
+    for i in sample:
+        brute_force.check(entries[i].x, entries[i].answer.point, entries[i].answer)
+    print(len(sample))
+
+
+def _opened(place: str) -> CertificateMemory:
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            return CertificateMemory.open(place, norm=2)
+        except ConnectionLostError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
 def open_files() -> None:
     print("ready", flush=True)
     for line in sys.stdin:
@@ -117,7 +168,11 @@ def open_files() -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "open":
         open_files()
+    elif sys.argv[1] == "check":
+        check(sys.argv[2], int(sys.argv[3]))
+    elif sys.argv[1] == "mix":
+        mix(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     else:
         flags = sys.argv[5:]
         block = 20 if "--block" in flags else 1
-        settle(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), block=block, is_checked="--check" in flags)
+        settle(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), block=block, is_checked="--check" in flags)

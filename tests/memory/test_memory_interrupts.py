@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import sigmax.memory.sql
 import sigmax.memory.sqlite
+from servers import Postgres
 from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.memory import CertificateMemory
 from sigmax.memory.balls import Vector
@@ -19,8 +21,8 @@ from sigmax.memory.balls import Vector
 certificate = partial(PointCertificate, sigma=0.25, p_lower=0.9, n=1_000, alpha=0.001, norm=2)
 both = pytest.mark.parametrize("is_durable", [False, True], ids=["in process", "file"])
 
-LEDGER = sigmax.memory.sqlite.__file__
-PACKAGE = str(Path(LEDGER).parent)
+LEDGER = (sigmax.memory.sqlite.__file__, sigmax.memory.sql.__file__)
+PACKAGE = str(Path(LEDGER[0]).parent)
 Interrupt = Callable[[int], contextlib.AbstractContextManager[None]]
 
 
@@ -53,8 +55,8 @@ def interrupted(moment: int, *, files: tuple[str, ...], unit: str = "line") -> I
 
 
 line_of_the_package = partial(interrupted, files=(PACKAGE,))
-opcode_of_the_ledger = partial(interrupted, files=(LEDGER,), unit="opcode")
-opcode_of_a_context = partial(interrupted, files=(LEDGER, contextlib.__file__), unit="opcode")
+opcode_of_the_ledger = partial(interrupted, files=LEDGER, unit="opcode")
+opcode_of_a_context = partial(interrupted, files=(*LEDGER, contextlib.__file__), unit="opcode")
 
 
 def step(i: int) -> tuple[Vector, PointCertificate]:
@@ -108,6 +110,15 @@ def test_interrupted_at_any_moment(tmp_path: Path, is_durable: bool, interrupt: 
             other.settle(np.array([50.0, 50.0]), certificate(label=1, radius=1.0))
             answers = [entry.answer for entry in memory.entries()]
             assert [entry.answer for entry in other.entries()] == answers
+
+
+def test_interrupted_on_a_server(postgres: Postgres) -> None:
+    place = postgres.database()
+    with CertificateMemory.open(place, norm=2) as memory, CertificateMemory.open(place, norm=2) as other:
+        assert check_all_moments(memory, line_of_the_package, range(1, 100_000, 7)) > 15
+        # A lock left behind would get in the way of another process.
+        other.settle(np.array([50.0, 50.0]), certificate(label=1, radius=1.0))
+        assert [entry.answer for entry in other.entries()] == [entry.answer for entry in memory.entries()]
 
 
 def test_answers_right_after_an_interrupt_in_process() -> None:

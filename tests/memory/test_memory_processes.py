@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
+from servers import Postgres
 from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.memory import CertificateMemory, Entry
 from sigmax.memory.balls import Vector
@@ -54,9 +55,9 @@ def read_answers(output: Path) -> list[tuple[tuple[float, ...], Answer]]:
     return [(tuple(x), (label, radius)) for x, label, radius in answers]
 
 
-def check_memory(file: Path, outputs: Iterable[Path]) -> int:
+def check_memory(place: Path | str, outputs: Iterable[Path]) -> int:
     """Every answer that was given is stored, and no two entries contradict each other; how many entries."""
-    with CertificateMemory.existing(file) as memory:
+    with CertificateMemory.existing(place) as memory:
         entries = list(memory.entries())
         stored: dict[tuple[float, ...], Answer] = {
             tuple(entry.x.tolist()): (entry.answer.label, entry.answer.radius) for entry in entries
@@ -71,40 +72,44 @@ def check_memory(file: Path, outputs: Iterable[Path]) -> int:
 
 
 def start_worker(
-    file: Path, output: Path, *, seed: int, count: int, flags: tuple[str, ...] = ()
+    place: Path | str, output: Path, *, seed: int, count: int, flags: tuple[str, ...] = ()
 ) -> subprocess.Popen[str]:
-    arguments = [sys.executable, str(WORKER), "settle", str(file), str(seed), str(count), *flags]
+    arguments = [sys.executable, str(WORKER), "settle", str(place), str(seed), str(count), *flags]
     with output.open("w") as stdout, output.with_suffix(".errors").open("w") as stderr:
         return subprocess.Popen(arguments, stdout=stdout, stderr=stderr, text=True)
 
 
-def run_two_workers(folder: Path, count: int) -> int:
+def run_two_workers(place: Path | str, folder: Path, count: int) -> int:
     """One settles inputs one by one, the other in blocks."""
-    file, outputs = folder / "memory.db", [folder / "first.out", folder / "second.out"]
+    outputs = [folder / "first.out", folder / "second.out"]
     workers = [
-        start_worker(file, outputs[0], seed=0, count=count, flags=("--check",)),
-        start_worker(file, outputs[1], seed=1, count=count, flags=("--check", "--block")),
+        start_worker(place, outputs[0], seed=0, count=count, flags=("--check",)),
+        start_worker(place, outputs[1], seed=1, count=count, flags=("--check", "--block")),
     ]
     for worker, output in zip(workers, outputs, strict=True):
         assert worker.wait() == 0, output.with_suffix(".errors").read_text()
         assert len(read_answers(output)) == count
-    return check_memory(file, outputs)
+    return check_memory(place, outputs)
 
 
 def test_two_processes_at_once(tmp_path: Path) -> None:
-    assert run_two_workers(tmp_path, 1_500) > 1_500
+    assert run_two_workers(tmp_path / "memory.db", tmp_path, 1_500) > 1_500
+
+
+def test_two_processes_at_once_on_a_server(tmp_path: Path, postgres: Postgres) -> None:
+    assert run_two_workers(postgres.database(), tmp_path, 400) > 400
 
 
 @pytest.mark.scale
 def test_two_processes_at_once_a_hundred_thousand_times(tmp_path: Path) -> None:
-    assert run_two_workers(tmp_path, 50_000) > 40_000
+    assert run_two_workers(tmp_path / "memory.db", tmp_path, 50_000) > 40_000
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills as only POSIX systems do")
-def test_killed_at_any_moment_nothing_given_is_lost(tmp_path: Path) -> None:
+def test_killed_at_any_moment_nothing_given_is_lost(tmp_path: Path, postgres: Postgres) -> None:
     rng = random.Random(0)
-    files = [tmp_path / f"{i}.db" for i in range(2)]
-    outputs = [(file, file.with_name(f"{file.stem}-{side}.out")) for file in files for side in range(2)]
+    places = [str(tmp_path / "memory.db"), postgres.database()]
+    outputs = [(place, tmp_path / f"{i}-{side}.out") for i, place in enumerate(places) for side in range(2)]
     workers = [
         start_worker(*place, seed=seed, count=1_000_000, flags=("--block",) if seed % 2 else ())
         for seed, place in enumerate(outputs)
@@ -112,14 +117,36 @@ def test_killed_at_any_moment_nothing_given_is_lost(tmp_path: Path) -> None:
     while not all(output.stat().st_size for _, output in outputs):
         assert all(worker.poll() is None for worker in workers), "a worker ended by itself"
         time.sleep(0.01)
-    # Killed one by one, so that of the two on a file one is killed while the other goes on.
+    # Killed one by one, so that of the two on a memory one is killed while the other goes on.
     for worker in rng.sample(workers, len(workers)):
         time.sleep(rng.uniform(0.0, 0.2))
         assert worker.poll() is None, "a worker ended by itself"
         worker.send_signal(signal.SIGKILL)
         worker.wait()
-    for file in files:
-        assert check_memory(file, file.parent.glob(f"{file.stem}-*.out")) > 0
+    for i, place in enumerate(places):
+        assert check_memory(place, tmp_path.glob(f"{i}-*.out")) > 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills as only POSIX systems do")
+def test_a_server_that_restarts_under_its_clients_loses_no_answer(tmp_path: Path, postgres: Postgres) -> None:
+    """Two clients go on by themselves; a third is killed in between."""
+    place, count = postgres.database(), 300
+    outputs = [tmp_path / f"{i}.out" for i in range(3)]
+    workers = [
+        start_worker(place, output, seed=seed, count=count * (1 + 999 * (seed == 2)), flags=("--block",) * (seed % 2))
+        for seed, output in enumerate(outputs)
+    ]
+    while not all(output.stat().st_size for output in outputs):
+        assert all(worker.poll() is None for worker in workers), "a worker ended by itself"
+        time.sleep(0.01)
+    postgres.restart()
+    workers[2].send_signal(signal.SIGKILL)
+    workers[2].wait()
+    postgres.restart()
+    for worker, output in zip(workers[:2], outputs, strict=False):
+        assert worker.wait() == 0, output.with_suffix(".errors").read_text()
+        assert len(read_answers(output)) == count
+    assert check_memory(place, outputs) > count
 
 
 def test_two_processes_make_the_same_file_at_once(tmp_path: Path) -> None:

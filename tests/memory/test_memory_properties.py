@@ -12,29 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sigmax.memory.memory as base
+from crowds import Coordinates, Step, crowds
 from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.memory import CertificateMemory
 
 certificate = partial(PointCertificate, sigma=0.25, p_lower=0.9, n=1_000, alpha=0.001)
 
-Coordinates = tuple[float, ...]
-Step = tuple[Coordinates, int | None, float]
-
-# Few coordinates and radii, so that points repeat, balls touch and borders meet points.
-COORDINATES = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 0.1, 0.3])
-RADII = st.sampled_from([0.0, 0.25, 0.5, 0.7, 1.0, math.sqrt(2.0), 2.0])
-LABELS = st.sampled_from([0, 1, 2, 3, None])
-
 # What our radii may lose by rounding down, in examples whose distances are below 10.
 ROUNDING = Fraction(1, 10**13)
-
-
-@st.composite
-def crowds(draw: st.DrawFn) -> list[Step]:
-    dims = draw(st.integers(1, 4))
-    inputs = st.tuples(*[COORDINATES] * dims)
-    steps = draw(st.lists(st.tuples(inputs, LABELS, RADII), min_size=1, max_size=14))
-    return [(x, label, 0.0 if label is None else radius) for x, label, radius in steps]
 
 
 @dataclass(frozen=True)

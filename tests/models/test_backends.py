@@ -163,11 +163,53 @@ def test_a_backend_does_not_answer_for_settings_it_was_not_built_from() -> None:
         smoothed.predict(x)
 
 
-def test_a_noise_aware_network_runs_eagerly_or_not_at_all() -> None:
-    """A backend that is not told the level would answer for another function."""
-    pytest.importorskip("openvino")
-    model = build_network("patch-resnet10-aware", num_classes=10, in_channels=3).eval()
-    for backend in ("openvino", "openvino-int8"):
-        with pytest.raises(ModelError, match="eager"):
-            accelerate(model, backend, batch_shape=(4, 3, 32, 32))
-    assert accelerate(model, "eager", batch_shape=(4, 3, 32, 32)) is model
+def aware_network() -> nn.Module:
+    """A noise-aware network on which the level has an effect."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = build_network("patch-resnet10-aware", num_classes=10, in_channels=3)
+        for name, parameter in network.named_parameters():
+            if "film" in name:
+                nn.init.normal_(parameter, std=0.2)
+        for name, buffer in network.named_buffers():
+            if "running" in name:
+                buffer.uniform_(0.5, 1.5)
+    return with_normalisation(network, Normalize([0.5] * 3, [0.25] * 3), level_range=(0.1, 0.8)).eval()
+
+
+@pytest.fixture(scope="module", params=["compile", "openvino", "openvino-int8"])
+def aware(request: pytest.FixtureRequest) -> nn.Module:
+    if request.param == "compile" and not any(shutil.which(compiler) for compiler in ("g++", "c++", "clang++")):
+        pytest.skip("torch.compile needs a C++ compiler")
+    return accelerate(aware_network(), request.param, batch_shape=(16, 3, 16, 16))
+
+
+def test_a_backend_tells_each_row_its_own_noise_level(aware: nn.Module) -> None:
+    x, tau = torch.rand(16, 3, 16, 16), torch.tensor([0.1, 0.2, 0.4, 0.8]).repeat_interleave(4)
+    with torch.no_grad():
+        found, expected = aware(x, tau), aware_network()(x, tau)
+        close = 1e-4 if "int8" not in aware.extra_repr() else 0.3 * float(expected.std())
+        torch.testing.assert_close(found, expected, rtol=close, atol=close)
+        assert not torch.allclose(aware(x, tau.flip(0)), found, rtol=close, atol=close)
+        if "openvino" in aware.extra_repr():  # bit for bit, whatever levels the other rows have
+            alone = aware(x, torch.full((16,), 0.2))
+            assert torch.equal(alone[4:8], found[4:8])
+
+
+def test_gradients_in_the_level_are_those_of_the_network(aware: nn.Module) -> None:
+    x, slopes = torch.rand(4, 3, 16, 16), []
+    for model in (aware, aware_network()):
+        tau = torch.tensor([0.1, 0.2, 0.4, 0.8], requires_grad=True)
+        slopes.append(torch.autograd.grad(model(x, tau).square().sum(), tau)[0])
+    assert torch.equal(*slopes)
+
+
+def test_a_level_outside_the_range_of_the_training_is_the_nearest_inside(aware: nn.Module) -> None:
+    x = torch.rand(2, 3, 16, 16)
+    for sigma, tau in ((0.05, 0.1), (0.3, 0.3), (1.5, 0.8)):
+        points = SmoothedClassifier(aware, num_classes=10, sigma=sigma, batch_size=16).certify(x, n=64)
+        assert [point.tau for point in points] == pytest.approx([tau, tau])
+        classifier = BaseClassifier(aware, num_classes=10)
+        with torch.no_grad():
+            asked, told = (classifier.scores(x, torch.full((2,), level)) for level in (sigma, tau))
+        assert torch.equal(asked, told)

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from commands import Run
 from sigmax import AscentSearch, GridSearch, HalvingSearch, SmoothedClassifier
+from sigmax.cards import zoo
 from sigmax.data import load_source
 from sigmax.errors import ModelError
-from sigmax.models import load_model
+from sigmax.models import Normalize, build_network, load_model, with_normalisation
+from sigmax.models.architectures import told
 from sigmax.models.backends import FastModel, accelerate
-from sigmax.models.checkpoint import zoo
 from sigmax.models.classifier import BaseClassifier
 from sigmax.models.int8 import calibration_batches
 from sigmax.runs import read_run, read_spec
@@ -134,6 +135,32 @@ def test_networks_of_the_zoo_in_integers_are_as_good_as_written(name: str, cifar
     own, plain = answers(integers, noisy), answers(loaded.model, noisy)
     assert (own == plain).float().mean() > 0.98
     assert abs((own == truth).float().mean() - (plain == truth).float().mean()) < 0.01
+
+
+def test_a_noise_aware_network_in_integers_answers_like_itself_at_every_level(
+    zoo_network: nn.Module, cifar10_folder: Path
+) -> None:
+    """A network of the zoo that is also told the level, by weights that change its maps as a training does."""
+    network = build_network("patch-resnet10-aware", num_classes=10, in_channels=3)
+    network.load_state_dict(zoo_network.get_submodule("network").state_dict(), strict=False)
+    stream = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if "film" in name:
+                parameter.copy_(0.02 * torch.randn(parameter.shape, generator=stream))
+    model = with_normalisation(network, Normalize.parse("cifar10"), level_range=(0.06, 1.0)).eval()
+    integers = accelerate(model, "openvino-int8", batch_shape=(64, 3, 32, 32))
+    source = load_source(f"cifar10:{cifar10_folder}", split="tune")
+    x = torch.from_numpy(source.images(range(512)))
+    for sigma in (0.06, 0.12, 0.25, 0.5, 1.0):
+        noisy = x + sigma * torch.randn(x.shape, generator=stream)
+        tau = torch.full((64,), sigma)
+        with torch.no_grad():
+            own, plain = (
+                torch.cat([told(one, batch, tau) for batch in torch.split(noisy, 64)]).argmax(dim=1)
+                for one in (integers, model)
+            )
+        assert (own == plain).float().mean() >= 0.97, sigma
 
 
 def test_made_up_images_look_like_noisy_photographs() -> None:

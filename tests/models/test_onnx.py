@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -82,6 +83,39 @@ def test_certificates_are_those_of_the_network(tmp_path: Path, search: SigmaSear
     for a, b in zip(found, expected, strict=True):
         assert (a.label, a.sigma) == (b.label, b.sigma)
         assert a.p_lower == pytest.approx(b.p_lower, abs=0.002)  # a sample or two on a boundary
+
+
+def write_aware(path: Path, *, batch: int | str = "batch", rank: int = 1) -> Path:
+    """The network plus log tau on its first score, as an ONNX file with two inputs."""
+    write(path, batch=batch)
+    model = onnx.load(path)
+    model.graph.node[-1].CopyFrom(helper.make_node("Add", ["scores", "more"], ["out"]))
+    first = numpy_helper.from_array(np.eye(1, 10, dtype=np.float32), "first")
+    axes = numpy_helper.from_array(np.array([1]), "axes")
+    model.graph.initializer.extend([first, axes])
+    for node in (
+        helper.make_node("Log", ["tau"], ["log"]),
+        helper.make_node("Unsqueeze", ["log", "axes"], ["column"]),
+        helper.make_node("MatMul", ["column", "first"], ["more"]),
+    ):
+        model.graph.node.insert(len(model.graph.node) - 1, node)
+    model.graph.input.append(helper.make_tensor_value_info("tau", TensorProto.FLOAT, [batch, 1, 1][:rank]))
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize("batch", ["batch", 48])
+def test_a_file_with_a_second_input_is_told_the_noise_level(tmp_path: Path, batch: int | str) -> None:
+    box = OnnxModel(write_aware(tmp_path / "m.onnx", batch=batch))
+    x, tau = torch.rand(64, 1, 8, 8), torch.linspace(0.1, 1.0, 64)
+    expected = network()(x).detach()
+    expected[:, 0] += tau.log()
+    torch.testing.assert_close(box(x, tau), expected, rtol=1e-5, atol=1e-5)
+    smoothed = SmoothedClassifier(box, num_classes=10, sigma=HalvingSearch(initial=0.25, pilot=32))
+    for found in smoothed.certify(x[:2], n=500):
+        assert found.tau == found.sigma
+    with pytest.raises(ModelError, match="noise levels"):
+        OnnxModel(write_aware(tmp_path / "odd.onnx", rank=2))
 
 
 def test_a_search_by_gradients_is_refused(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from commands import Run
+from sigmax.cards import zoo
 from sigmax.data import load_source
 from sigmax.errors import ModelError
 from sigmax.models import load_model
-from sigmax.models.checkpoint import zoo
 from sigmax.noise import Gaussian
 from sigmax.train.evaluation import noisy_accuracy
 

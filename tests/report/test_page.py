@@ -18,6 +18,7 @@ import sigmax.report.page
 from made_up_runs import make_pair, make_run, make_source, make_spec, write_page
 from sigmax import AscentSearch
 from sigmax.errors import InvalidInputError
+from sigmax.look import whole_style
 from sigmax.metrics import average_certified_radius, certified_accuracy
 from sigmax.noise import Gaussian, Uniform
 from sigmax.report.tables import ResultTable
@@ -228,7 +229,7 @@ def luminance(colour: str) -> float:
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_colours_have_the_contrast_of_wcag_aa(scheme: int) -> None:
-    style = (Path(sigmax.report.page.__file__).parent / "page_assets" / "page.css").read_text()
+    style = whole_style("")
     colours = {name: pair[scheme] for name, *pair in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", style)}
     backgrounds = [colours["paper"], colours["raised"]]
     assert len([name for name in colours if name.startswith("line-")]) == 6

@@ -9,7 +9,9 @@ import torch
 from oracles import HalfSpace
 from sigmax import CertificateMemory, HalvingSearch, SmoothedClassifier
 from sigmax.budget import Budget
+from sigmax.certificate import PointCertificate
 from sigmax.serve import Answerer
+from sigmax.serve.answer import Question
 
 
 @pytest.fixture
@@ -75,3 +77,29 @@ def test_the_whole_budget_counts(tmp_path: Path) -> None:
     with open_memory(tmp_path / "memory.db", smoothed) as memory:
         answer = Answerer(smoothed, Budget(n=50_000, radii=(0.1, 0.2, 0.4)), memory).answer(x)
     assert answer.radius == 0.2
+
+
+def test_what_is_proved_grows_and_a_deadline_ends_it(tmp_path: Path) -> None:
+    smoothed = SmoothedClassifier(HalfSpace(4).eval(), num_classes=2, sigma=0.25, batch_size=64)
+    x, other = HalfSpace(4).at_distance(torch.tensor([0.5, 1.5]))
+    seen: list[PointCertificate] = []
+    with open_memory(tmp_path / "memory.db", smoothed) as memory:
+        answerer = Answerer(smoothed, Budget(n=20_000, anytime=True), memory)
+        answer = answerer.answer(x, on_proved=seen.append)
+        assert (answer.n, answer.radius) == (20_000, seen[-1].radius)
+        assert 0.45 < seen[-1].radius < 0.5
+        assert [point.radius for point in seen] == sorted(point.radius for point in seen)
+        assert len({point.radius for point in seen}) > 10
+        early = answerer.answer(other, seconds=0.0, on_proved=seen.append)
+        assert (early.label, early.rule, early.n) == (None, "abstained", 0)
+        assert memory.lookup(other) is None  # an abstention claims nothing
+
+
+def test_fresh_questions_have_fresh_noise(smoothed: SmoothedClassifier) -> None:
+    x = HalfSpace(4).at_distance(torch.tensor([0.1]))[0]
+    answerer = Answerer(smoothed, Budget(n=500, anytime=True))
+    keys = set()
+    for _ in range(3):
+        (one, other) = answerer.begin([Question(x=x, budget=answerer.budget)] * 2)
+        keys |= {tuple(each.stream.words(1, 4)[0].tolist()) for each in (one, other)}
+    assert len(keys) == 6

@@ -410,6 +410,30 @@ def test_catrs_costs_at_most_what_it_says() -> None:
     assert sum(passes) / len(batch.x) == objective.passes
 
 
+@pytest.mark.parametrize("attack", ["pgd", "ddn", "catrs"])
+def test_a_relative_radius_is_in_units_of_each_sigma(attack: str) -> None:
+    """At one sigma for all it is the attack of epsilon times sigma; else each example gets its own ball."""
+    torch.manual_seed(0)
+    network, batch = Wavy().train(), make_batch(4, examples=8)
+
+    def found(epsilon: float, sigma: Tensor, *, relative: bool) -> Tensor:
+        """How far each example, or each of its copies, was moved."""
+        part = replace(batch, sigma=sigma)
+        if attack != "catrs":
+            objective = SmoothAdv(draws=4, steps=3, attack=attack, epsilon=epsilon, relative=relative)  # type: ignore[arg-type]
+            return objective.adversary(network, part) - batch.x
+        noisy = batch.noise.add(batch.x, sigma, batch.eps)
+        target = torch.eye(CLASSES, dtype=torch.float64)[batch.labels].unsqueeze(1).expand(-1, 4, -1)
+        with evaluating(network) as fixed:
+            return CatRs(epsilon=epsilon, relative=relative).attack(fixed, noisy, sigma, target) - noisy
+
+    same = torch.full_like(batch.sigma, 0.5)
+    torch.testing.assert_close(found(0.6, same, relative=True), found(0.3, same, relative=False))
+    lengths = found(0.6, batch.sigma, relative=True).reshape(8, -1, PIXELS).norm(dim=2)
+    assert (lengths <= 0.6 * batch.sigma.unsqueeze(1) * (1 + 1e-9)).all()
+    assert lengths.std() > 0
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_example_has_its_own_sigma(name: str) -> None:
     """Changing sigma of one example changes the logits of that one alone."""

@@ -11,8 +11,8 @@ from scipy.stats import kstest
 from torch import Tensor, nn
 
 from sigmax.data import ArraySource
-from sigmax.noise import Gaussian
-from sigmax.train import ConstantSigma, Recipe, SigmaRange, SigmaTable, Training
+from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
+from sigmax.train import ConstantSigma, Recipe, SigmaRange, SigmaSource, SigmaTable, Training, make_objective
 from sigmax.train.draws import Draws
 from sigmax.train.sigma import Visit
 
@@ -120,13 +120,33 @@ def test_processes_draw_what_one_process_draws() -> None:
         torch.testing.assert_close(draw(whole), torch.cat([draw(part) for part in parts]), rtol=0, atol=0)
 
 
-def test_the_table_moves_over_the_range_of_a_noise_aware_network() -> None:
-    pixels = np.random.default_rng(0).random((32, 3, 16, 16), dtype=np.float32)
-    data = ArraySource("made up", pixels, np.arange(32) % 4, "abcd", levels=None)
-    table = SigmaTable(bounds=(0.06, 1.0), step_size=1.0)
-    recipe = Recipe(arch="resnet20-aware", sigma=0.25, sigma_source=table, epochs=2, batch=16)
+SOURCES = [ConstantSigma(), SigmaTable(bounds=(0.06, 1.0), step_size=10.0), SigmaRange(bounds=(0.06, 1.0))]
+
+
+@pytest.mark.parametrize("noise", [Gaussian(), Uniform()], ids=["gaussian", "uniform"])
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+@pytest.mark.parametrize("method", ["cohen", "consistency", "smoothadv", "macer", "catrs"])
+def test_a_noise_aware_network_trains_with_every_method_source_and_noise(
+    method: str, source: SigmaSource, noise: SmoothingDistribution
+) -> None:
+    """Sigma of each example moves over the whole range, and the network is told it: its level learns."""
+    pixels = np.random.default_rng(0).random((16, 3, 16, 16), dtype=np.float32)
+    data = ArraySource("made up", pixels, np.arange(16) % 4, "abcd", levels=None)
+    options = {"relative": True, "epsilon": 1.0} if method in ("smoothadv", "catrs") else {}
+    recipe = Recipe(
+        arch="resnet20-aware",
+        sigma=0.25,
+        sigma_source=source,
+        objective=make_objective(method, options | ({"draws": 2} if method == "macer" else {})),
+        noise=noise,
+        epochs=2,
+        batch=8,
+    )
     training = Training(recipe, data)
-    for _ in training:
+    for report in training:
+        assert np.isfinite(report.loss)
         assert ((training.sigma >= 0.06) & (training.sigma <= 1.0)).all()
-    assert (training.sigma != 0.25).all()
-    assert (training.sigma > 0.5).any() or (training.sigma < 0.0625).any()  # beyond the usual bounds
+    assert bool((training.sigma != 0.25).all()) == source.is_per_input
+    if source.is_per_input:  # beyond the usual bounds of the table
+        assert ((training.sigma > 0.5) | (training.sigma < 0.0625)).any()
+    assert any(tensor.abs().max() > 0 for name, tensor in training.network.named_parameters() if "film" in name)

@@ -18,8 +18,10 @@ from sigmax.cli.memory import (
     memory_permute,
     memory_show,
 )
+from sigmax.cli.models import models
 from sigmax.cli.report import report
 from sigmax.cli.reproduce import reproduce
+from sigmax.cli.serve import serve
 from sigmax.cli.train import train
 from sigmax.errors import SigmaxError
 
@@ -39,6 +41,8 @@ app.command()(replay)
 app.command()(show)
 app.command()(report)
 app.command()(reproduce)
+app.command()(models)
+app.command()(serve)
 app.add_typer(memory_app, name="memory")
 memory_app.command("show")(memory_show)
 memory_app.command("check")(memory_check)

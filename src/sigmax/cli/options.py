@@ -58,11 +58,8 @@ class SearchOptions:
 
     def make_search(self, loaded: "LoadedModel") -> "SigmaSearch":
         """The search that the options ask for."""
-        from sigmax.search import make_search
+        from sigmax.search import search_for
 
-        initial = self.sigma if self.sigma is not None else (loaded.card.sigma if loaded.card else None)
-        if initial is None:
-            raise InvalidInputError("expected --sigma, got none, and the model does not say what it was trained with")
         given: dict[str, Any] = {
             "steps": self.steps,
             "samples": self.search_samples,
@@ -71,7 +68,10 @@ class SearchOptions:
             **parse_settings("--search-option", self.search_option),
         }
         given = {name: value for name, value in given.items() if value is not None}
-        return make_search(self.search or ("halving" if self.per_input else "fixed"), initial=initial, **given)
+        name = self.search or ("halving" if self.per_input else "fixed")
+        card = loaded.card
+        trained = (card.sigma, card.sigma_range) if card else (None, None)
+        return search_for(*trained, name, initial=self.sigma, **given)
 
     def make_noise(self, loaded: "LoadedModel") -> "SmoothingDistribution":
         """The noise that the options ask for, else that of the model's training."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import file_digest
 from pathlib import Path
-from typing import final
+from typing import BinaryIO, final
 
 import numpy as np
 from PIL import Image
@@ -84,26 +84,27 @@ def _visible(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
-def read_image(path: Path, preprocessing: Preprocessing = NONE, *, channels: int | None = None) -> Images:
+def read_image(path: Path | BinaryIO, preprocessing: Preprocessing = NONE, *, channels: int | None = None) -> Images:
     """One image as float32 (channels, height, width) in [0, 1].
 
     Args:
-        path: An image of 8 bits per channel.
+        path: An image of 8 bits per channel, or the open file of one.
         preprocessing: How it is resized and cropped.
         channels: 1 for gray, 3 for RGB; by default as in the file.
     """
+    name = path if isinstance(path, Path) else "image"
     try:
         with Image.open(path) as file:
             mode = file.mode
             is_gray = channels == 1 or (channels is None and mode in ("1", "L", "LA"))
             image = file.convert("L" if is_gray else "RGB")
     except Exception as error:  # a broken image can raise anything
-        raise DataError(f"{path}: expected an image, got: {error}") from error
+        raise DataError(f"{name}: expected an image, got: {error}") from error
     if mode.startswith(("I", "F")):  # more bits would be clipped to white
-        raise DataError(f"{path}: expected 8 bits per channel, got mode {mode}; convert it")
+        raise DataError(f"{name}: expected 8 bits per channel, got mode {mode}; convert it")
     try:
         image = preprocessing.apply(image)
     except DataError as error:
-        raise DataError(f"{path}: {error}") from None
+        raise DataError(f"{name}: {error}") from None
     pixels = np.asarray(image, dtype=np.float32) / np.float32(255)
     return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))

@@ -4,6 +4,7 @@ from sigmax.memory.explain import Explanation, Influence
 from sigmax.memory.frozen import FrozenMemory
 from sigmax.memory.ledger import Entry, Ledger
 from sigmax.memory.memory import Memory
+from sigmax.memory.nearest import Nearby
 from sigmax.memory.orders import permute
 from sigmax.memory.store import CertificateMemory
 from sigmax.memory.transfer import copy_memory
@@ -16,6 +17,7 @@ __all__ = [
     "Influence",
     "Ledger",
     "Memory",
+    "Nearby",
     "copy_memory",
     "permute",
 ]

@@ -153,6 +153,17 @@ class SketchIndex:
                     found += positions[_may_be_near(squares, leaf.reaches[left] + margin + own)].tolist()
         return sorted({position for position in found if start <= position < self._count})
 
+    def closest(self, sketch: Numbers, count: int) -> tuple[list[int], list[float]]:
+        """The positions with the closest sketches, closest first, and how far these sketches are."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.full(self._count, np.inf)
+            for leaf in self._leaves:
+                positions = leaf.positions[: leaf.count]
+                is_counted = positions < self._count
+                squares[positions[is_counted]] = _squares(leaf.sketches[: leaf.count][is_counted] - sketch)
+        order = np.argsort(squares, kind="stable")[:count]
+        return order.tolist(), np.sqrt(squares[order]).tolist()
+
     def _gaps(self, sketch: Numbers) -> Numbers:
         """Squared distances from a coarse sketch to the bounding box of each leaf."""
         count, coarse = len(self._leaves), sketch[:_COARSE]

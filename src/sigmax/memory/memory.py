@@ -12,6 +12,7 @@ from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.errors import InvalidInputError
 from sigmax.memory.explain import Explanation, explain
 from sigmax.memory.ledger import ConnectionLostError, Entry, Freeze, Pixels
+from sigmax.memory.nearest import Nearby, nearest
 from sigmax.memory.view import Input, View, as_array
 
 _BLOCK = 256  # inputs settled in one transaction: enough to share the wait for the disk
@@ -107,15 +108,17 @@ class Memory(ABC):
         """The answer for x that follows from the entries, and which of them decided; nothing is stored."""
         return self._steadily(lambda: explain(self._view, x))
 
+    def nearest(self, x: Input, count: int = 5) -> list[Nearby]:
+        """The entries nearest to x, nearest first; nothing is stored."""
+        return self._steadily(lambda: nearest(self._view, x, count))
+
     def contradictions(self, on_progress: Callable[[int], None] | None = None) -> Iterator[tuple[int, int]]:
         """All pairs of entries (by id) with different labels that share a point; there must be none.
 
         Every pair is decided exactly: sketches rule out only pairs that are certainly far apart. A damaged memory is
         refused, and so is a sketch that does not belong to its input, or a frozen memory with another digest.
         """
-        with self._lock:
-            self._view.refresh()
-            self._view.ledger.check()
+        self._steadily(self._check)
         for i in range(len(self)):
             for j in self._steadily(lambda: self._view.rivals(i)):  # noqa: B023 - called at once
                 yield i + 1, j + 1
@@ -148,16 +151,22 @@ class Memory(ABC):
 
         What was lost may have been committed. Asked again, the same input gets the answer that was stored, if one was.
         """
-        deadline = time.monotonic() + _PATIENCE
+        deadline, is_lost = time.monotonic() + _PATIENCE, False
         with self._lock:
             while True:
                 try:
+                    if is_lost:
+                        self._view.ledger.roll_back()  # connects again
                     return work()
                 except ConnectionLostError:
-                    self._view.is_current = False
+                    is_lost, self._view.is_current = True, False
                     if time.monotonic() > deadline:
                         raise
                 time.sleep(random.uniform(0.05, 0.25))  # random, so that clients do not come back all at once
+
+    def _check(self) -> None:
+        self._view.refresh()
+        self._view.ledger.check()
 
     def _page(self, *, after: int) -> list[Entry]:
         self._view.ledger.roll_back()

@@ -137,10 +137,11 @@ class SqlLedger(Ledger):
         """The next page of ball rows after this id."""
         return self._execute(_SELECT_BALLS, (after, _PAGE))
 
-    def _rows(self, *, after: int, limit: int = _COPIED) -> list[tuple[codec.Row, codec.Row]]:
+    def _rows(self, *, after: int, limit: int | None = None) -> list[tuple[codec.Row, codec.Row]]:
         """The next entries after this id, each as its ball row and its input row."""
         width = len(codec.BALL)
-        return [(row[:width], row[width:]) for row in self._execute(_SELECT_ENTRIES, (after, limit))]
+        found = self._execute(_SELECT_ENTRIES, (after, limit or _COPIED))
+        return [(row[:width], row[width:]) for row in found]
 
     def _create(self, owner: Owner) -> None:
         """Create what is missing of the tables; inside `locked`. Another process may have done so."""

@@ -105,7 +105,7 @@ class View:
     def search(self, question: Question, *, start: int = 0) -> None:
         """Search the stored entries from this position on."""
         if self.index is not None:
-            self.see(question, self.index, self._inputs, self._answer, start=start)
+            self.see(question, self.index, self._inputs, self.answer, start=start)
 
     def see(self, question: Question, index: SketchIndex, inputs: Inputs, answers: Answers, *, start: int = 0) -> None:
         """Give a question the answer to the same input if the index has it, else the neighbours that matter."""
@@ -147,8 +147,13 @@ class View:
                 rivals.append(j)
         return rivals
 
-    def _answer(self, position: int) -> SettledCertificate:
+    def answer(self, position: int) -> SettledCertificate:
+        """The answer of the entry at this position."""
         return self.ledger.read(after=position, limit=1)[0].answer
+
+    def distances(self, x: Vector, positions: list[int]) -> list[float]:
+        """Lower bounds on the distances from x to these entries."""
+        return [low for _, _, low, _ in self._measured(x, positions, self._inputs)]
 
     def _inputs(self, positions: list[int]) -> Vector:
         """The inputs (m, d) of stored entries; recently read ones are kept in memory."""

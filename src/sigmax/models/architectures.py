@@ -7,7 +7,7 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import batch_norm, max_pool2d, pad, relu, silu
+from torch.nn.functional import max_pool2d, pad, relu, silu
 
 from sigmax.errors import ModelError, did_you_mean
 
@@ -20,6 +20,11 @@ _CODE = 64  # features that encode the noise level inside a network
 def takes_level(network: object) -> bool:
     """Whether a network takes the noise level of each row beside the inputs."""
     return bool(getattr(network, "takes_level", False))
+
+
+def level_range(network: object) -> tuple[float, float] | None:
+    """The noise levels that a network may be told; None: any."""
+    return getattr(network, "level_range", None)
 
 
 def told(network: Callable[..., Tensor], x: Tensor, tau: Tensor | None) -> Tensor:
@@ -58,12 +63,15 @@ class LevelNorm(nn.BatchNorm2d):
     def forward(self, x: Tensor, code: Tensor) -> Tensor:  # type: ignore[override]
         """Normalise, scale and shift. `code` has one row per input, or a single row for all."""
         scale, shift = self.film(code).chunk(2, dim=-1)  # codes channels
-        if len(code) == 1 and not self.training:  # a single level folds into batch norm at no cost
-            scale, shift = 1 + scale[0], shift[0]
-            weight, bias = self.weight * scale, self.bias * scale + shift
-            return batch_norm(x, self.running_mean, self.running_var, weight, bias, eps=self.eps)
-        y = super().forward(x)
-        return torch.addcmul(shift[..., None, None], y, 1 + scale[..., None, None])
+        scale = 1 + scale
+        if not self.training:
+            # Both maps are affine. As one they cost no more than batch norm alone.
+            assert self.running_mean is not None
+            assert self.running_var is not None
+            weight = self.weight * torch.rsqrt(self.running_var + self.eps)
+            scale, shift = weight * scale, (self.bias - self.running_mean * weight) * scale + shift
+            return torch.addcmul(shift[..., None, None], x, scale[..., None, None])
+        return torch.addcmul(shift[..., None, None], super().forward(x), scale[..., None, None])
 
 
 @final
@@ -71,6 +79,7 @@ class LevelChain(nn.Sequential):
     """`nn.Sequential` that passes the noise level, or its code, to the modules that take one."""
 
     takes_level = True
+    level_range: tuple[float, float] | None = None
 
     def forward(self, x: Tensor, level: Tensor) -> Tensor:  # type: ignore[override]
         """Map x through all modules."""

@@ -9,13 +9,19 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, final
+from functools import cache, lru_cache, partial
+from typing import TYPE_CHECKING, Literal, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sigmax.errors import InvalidInputError, ModelError, one_line
+from sigmax.models.architectures import level_range, takes_level, told
 from sigmax.models.contents import Contents, Uncompared, arithmetic
+
+if TYPE_CHECKING:
+    import openvino
 
 Backend = Literal["eager", "compile", "openvino", "openvino-int8"]
 BACKENDS: dict[Backend, str] = {
@@ -24,6 +30,9 @@ BACKENDS: dict[Backend, str] = {
     "openvino": "OpenVINO in 32 bits",
     "openvino-int8": "OpenVINO in 8-bit integers, for images with pixels in [0, 1]; another function near the network",
 }
+
+_LEVEL = 0.25  # any noise level will do to try a noise-aware network
+_KEPT = 64  # networks that OpenVINO keeps, one for each shape and noise level; another takes a tenth of a second
 
 
 @final
@@ -37,7 +46,7 @@ class FastModel(nn.Module):
         digest: Digest of the backend's weights, if they differ from those of the network.
     """
 
-    def __init__(self, model: nn.Module, runner: Callable[[Tensor], Tensor], name: str, *, digest: str = "") -> None:
+    def __init__(self, model: nn.Module, runner: Callable[..., Tensor], name: str, *, digest: str = "") -> None:
         super().__init__()
         self.model = model
         self.backend_name = name
@@ -48,11 +57,22 @@ class FastModel(nn.Module):
         self._built_from = Uncompared(self._stamp())
         self.train(model.training)
 
-    def forward(self, x: Tensor) -> Tensor:
+    @property
+    def takes_level(self) -> bool:
+        """Whether the network takes a noise level for each row."""
+        return takes_level(self.model)
+
+    @property
+    def level_range(self) -> tuple[float, float] | None:
+        """The noise levels that the network may be told."""
+        return level_range(self.model)
+
+    def forward(self, x: Tensor, tau: Tensor | None = None) -> Tensor:
         """The outputs of the backend, or of the network itself where gradients are needed."""
-        if torch.is_grad_enabled() and x.requires_grad:
-            return self.model(x)  # type: ignore[no-any-return]
-        return self._runner.value(x)  # type: ignore[no-any-return]
+        inputs = (x,) if tau is None else (x, tau)
+        if torch.is_grad_enabled() and any(one.requires_grad for one in inputs):
+            return self.model(*inputs)  # type: ignore[no-any-return]
+        return self._runner.value(*inputs)  # type: ignore[no-any-return]
 
     def check_fixed(self) -> None:
         """Refuse a network that changed since the backend was built: the backend still has the old one."""
@@ -116,8 +136,9 @@ def accelerate(model: nn.Module, backend: Backend, *, batch_shape: tuple[int, ..
                 fast = FastModel(model, compiled, f"compile torch {torch.__version__}")
             else:
                 fast = _openvino(model, batch_shape[1:], backend)
-            shape = fast(x).shape
-            expected = model(x[:1]).shape[1:]
+            tau = x.new_full((len(x),), _LEVEL)
+            shape = told(fast, x, tau).shape
+            expected = told(model, x[:1], tau[:1]).shape[1:]
     except Exception as error:  # a backend can raise anything
         got = f"{type(error).__name__}: {one_line(error)}"
         raise ModelError(f"expected a model that {backend} can run, got {got}; use the eager backend") from error
@@ -163,30 +184,51 @@ def _openvino(model: nn.Module, shape: tuple[int, ...], backend: Backend) -> Fas
         "ENABLE_CPU_PINNING": False,  # two processes would be pinned to the same core
     }
     release, _, _ = openvino.__version__.partition("-")  # without the build number
-    graph = None
+    quantized = None
     if backend == "openvino-int8":
         from sigmax.models.int8 import digest, quantize
 
-        graph = quantize(model, shape, device_of(model))
-    built: dict[tuple[int, ...], openvino.InferRequest] = {}
+        quantized = quantize(partial(_convert, model), shape, level_range(model))
 
+    @cache
+    def converted(shape: tuple[int, ...]) -> openvino.Model:
+        if quantized is not None:  # once, so that all shapes are one function
+            return quantized
+        with warnings.catch_warnings(action="ignore"):  # as in accelerate
+            return _convert(model, torch.zeros(shape), torch.full(shape[:1], _LEVEL))
+
+    @lru_cache(maxsize=_KEPT)
     @_kept_signal_stack()
-    def build(x: Tensor) -> openvino.InferRequest:
-        if graph is not None:  # quantized once, so that all shapes are one function
-            fitting = graph.clone()
-            fitting.reshape(list(x.shape))
-            if fitting.output(0).shape[0] != len(x):
-                raise ModelError(f"expected a network for any batch, got one for {fitting.output(0).shape[0]} inputs")
-        else:
-            with warnings.catch_warnings(action="ignore"):  # as in accelerate
-                fitting = openvino.convert_model(torch.export.export(model, (x,)))
+    def build(shape: tuple[int, ...], level: float | None) -> openvino.InferRequest:
+        """The network for batches of this shape. The noise level of all rows is a constant, folded into the weights."""
+        fitting = converted(shape).clone()
+        if level is not None:
+            _, told = fitting.get_parameters()
+            constant = openvino.op.Constant(np.array([level], dtype=np.float32)).output(0)
+            for use in told.output(0).get_target_inputs():
+                use.replace_source_output(constant)
+            fitting.remove_parameter(told)
+        fitting.reshape(list(shape))
+        if fitting.output(0).shape[0] != shape[0]:
+            raise ModelError(f"expected a network for any batch, got one for {fitting.output(0).shape[0]} inputs")
         return openvino.Core().compile_model(fitting, "CPU", settings).create_infer_request()
 
-    def run(x: Tensor) -> Tensor:
-        shape = tuple(x.shape)
-        if shape not in built:
-            built[shape] = build(x)
-        outputs = built[shape].infer([x.cpu().contiguous().numpy()], share_inputs=True)
-        return torch.from_numpy(outputs[0]).to(x.device)
+    def run(x: Tensor, tau: Tensor | None = None) -> Tensor:
+        """One pass for each level in the batch. So the answer to a row does not depend on the levels of others."""
+        pixels = x.cpu().contiguous().numpy()
+        levels = [None] if tau is None else sorted(set(tau.tolist()))
+        found = [build(tuple(x.shape), level).infer([pixels], share_inputs=True)[0] for level in levels]
+        scores = torch.from_numpy(found[0]).to(x.device)
+        for level, other in zip(levels[1:], found[1:], strict=True):
+            scores = torch.where((tau == level).unsqueeze(1), torch.from_numpy(other).to(x.device), scores)
+        return scores
 
-    return FastModel(model, run, f"{backend} {release}", digest=digest(graph) if graph is not None else "")
+    return FastModel(model, run, f"{backend} {release}", digest=digest(quantized) if quantized is not None else "")
+
+
+def _convert(model: nn.Module, *inputs: Tensor) -> "openvino.Model":
+    """The network as a graph of OpenVINO, for inputs like these and, if it takes them, noise levels like these."""
+    import openvino
+
+    some = tuple(one.to(device_of(model)) for one in inputs)
+    return openvino.convert_model(torch.export.export(model, some if takes_level(model) else some[:1]))

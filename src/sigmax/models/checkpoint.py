@@ -3,7 +3,6 @@
 Only tensors and plain containers are unpickled, so that a checkpoint cannot run code.
 """
 
-import json
 import pickle
 import re
 from collections import OrderedDict
@@ -17,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from sigmax.cards import CARD, ZOO, ModelCard, card_entry, parse_card, zoo_file
 from sigmax.errors import InvalidInputError, ModelError, one_line
 from sigmax.files import write_atomically
 from sigmax.models import normalisation
@@ -32,37 +32,14 @@ from sigmax.models.contents import find_incomparable
 from sigmax.models.hub import HUBS, HubModel
 from sigmax.models.normalisation import Normalize
 from sigmax.models.onnx import OnnxModel
-from sigmax.models.outputs import Outputs
 from sigmax.named import import_own
-from sigmax.plain import from_plain, to_plain
 
 MODEL_FILE = "model.safetensors"
-ZOO = "zoo:"
 ONNX = ".onnx"
-_CARD = "sigmax"
-_ZOO_FOLDER = Path(__file__).parent / "zoo"
 _PUBLISHED_NAMES = {"cifar_resnet20": "resnet20", "cifar_resnet110": "resnet110", "resnet50": "resnet50"}
 _PREFIXES = ("module.", "1.", "network.")
 _MEAN = ".running_mean"
 _RENAMED = {"linear": "fc", "shortcut": "downsample"}  # what many others call these layers
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCard:
-    """What certification needs to know about a network beside its weights."""
-
-    arch: str
-    num_classes: int
-    input_shape: tuple[int, ...] | None = None
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
-    class_names: tuple[str, ...] = ()
-    sigma: float | None = None  # noise level of the training
-    sigma_range: tuple[float, float] | None = None  # noise levels of the training, if it had several
-    noise: str | None = None
-    method: str | None = None  # training method
-    outputs: Outputs = "logits"
-    preprocess: str | None = None  # how image files become its inputs, as in `sigmax.data.preprocessing`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +54,20 @@ class LoadedModel:
     preprocess: str | None = None  # how image files become its inputs; None: unknown
 
 
-def with_normalisation(network: nn.Module, normalize: Normalize) -> nn.Module:
-    """Put the normalisation before the network, so that its inputs are pixels."""
-    chain = LevelChain if takes_level(network) else nn.Sequential
-    return chain(OrderedDict(normalize=normalize, network=network))
+def with_normalisation(
+    network: nn.Module, normalize: Normalize, *, level_range: tuple[float, float] | None = None
+) -> nn.Module:
+    """Put the normalisation before the network, so that its inputs are pixels.
+
+    `level_range` is the range of noise levels that a noise-aware network was trained for. Told a level outside,
+    it is told the nearest one inside.
+    """
+    parts = OrderedDict(normalize=normalize, network=network)
+    if not takes_level(network):
+        return nn.Sequential(parts)
+    chain = LevelChain(parts)
+    chain.level_range = level_range
+    return chain
 
 
 def save_model(path: Path, network: nn.Module, card: ModelCard, *, in_half: bool = False) -> None:
@@ -93,11 +80,6 @@ def save_model(path: Path, network: nn.Module, card: ModelCard, *, in_half: bool
     if in_half:
         state = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
     write_atomically(path, save(state, metadata=card_entry(card)))
-
-
-def card_entry(card: ModelCard) -> dict[str, str]:
-    """The entry that holds the card in a safetensors file or a training checkpoint."""
-    return {_CARD: json.dumps(to_plain(card))}
 
 
 def load_model(spec: str, *, arch: str | None = None, normalize: str | None = None) -> LoadedModel:
@@ -114,7 +96,7 @@ def load_model(spec: str, *, arch: str | None = None, normalize: str | None = No
         if spec.startswith(prefix):
             _refuse_options(spec, arch, normalize)
             return _from_hub(spec, load(spec.removeprefix(prefix)))
-    path = _zoo_file(spec.removeprefix(ZOO)) if spec.startswith(ZOO) else Path(spec)
+    path = zoo_file(spec.removeprefix(ZOO)) if spec.startswith(ZOO) else Path(spec)
     if path.is_dir():
         path = path / MODEL_FILE
         if not path.is_file():
@@ -152,21 +134,10 @@ def _from_hub(spec: str, found: HubModel) -> LoadedModel:
     )
 
 
-def zoo() -> list[str]:
-    """The names of the networks in this package."""
-    return sorted(path.stem for path in _ZOO_FOLDER.glob("*.safetensors"))
-
-
-def _zoo_file(name: str) -> Path:
-    if name not in zoo():
-        raise ModelError(f"expected a network of the zoo ({', '.join(zoo())}), got {name!r}")
-    return _ZOO_FOLDER / f"{name}.safetensors"
-
-
 def _load_file(path: Path, arch: str | None, normalize: str | None) -> LoadedModel:
     state, said = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
     state = _usual_names(state)
-    card = _read_card(path, said[_CARD]) if _CARD in said else _make_card(path, state, said, arch, normalize)
+    card = parse_card(path, said[CARD]) if CARD in said else _make_card(path, state, said, arch, normalize)
     layer = Normalize(card.mean, card.std)
     is_other = normalize is not None and Normalize.parse(normalize).values != layer.values
     if arch not in (None, card.arch) or is_other:
@@ -183,7 +154,7 @@ def _load_file(path: Path, arch: str | None, normalize: str | None) -> LoadedMod
     except RuntimeError as error:
         got = one_line(error)
         raise ModelError(f"{path}: expected the weights of {card.arch}, got: {got}; check --arch") from error
-    model = with_normalisation(network, layer).eval()
+    model = with_normalisation(network, layer, level_range=card.sigma_range).eval()
     return LoadedModel(
         model=model,
         card=card,
@@ -208,7 +179,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors, and the card if it has one."""
     try:
         with safe_open(path, framework="pt") as file:
-            said = {key: text for key, text in (file.metadata() or {}).items() if key == _CARD}
+            said = {key: text for key, text in (file.metadata() or {}).items() if key == CARD}
             return {name: file.get_tensor(name) for name in file.keys()}, said  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path}: expected a whole safetensors file, got: {error}; it may be cut off") from error
@@ -233,13 +204,6 @@ def _read_torch(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         got = f"a dict of {[str(key) for key in said][:8]}" if said else type(content).__name__
         raise ModelError(f"{path}: expected a state dict, alone or under 'state_dict' or 'net', got {got}")
     return state, said
-
-
-def _read_card(path: Path, text: str) -> ModelCard:
-    try:
-        return from_plain(ModelCard, json.loads(text), where="card")
-    except ValueError as error:
-        raise ModelError(f"{path}: expected a card that this version reads, got: {error}") from error
 
 
 def _make_card(

@@ -5,13 +5,14 @@ activations. So the result depends only on the network and on the versions of Op
 """
 
 import logging
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from hashlib import blake2b
 from io import StringIO
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sigmax.errors import InvalidInputError, ModelError
 
@@ -52,15 +53,22 @@ def calibration_batches(shape: tuple[int, ...]) -> list[Tensor]:
     return [batch() for _ in range(_BATCHES)]
 
 
-def quantize(model: nn.Module, shape: tuple[int, ...], device: torch.device) -> "openvino.Model":
-    """The network on `device`, for inputs of this shape, with 8-bit weights and activations.
+def quantize(
+    convert: Callable[[Tensor, Tensor], "openvino.Model"],
+    shape: tuple[int, ...],
+    level_range: tuple[float, float] | None,
+) -> "openvino.Model":
+    """A network with 8-bit weights and activations. The batch dimension of the result can be reshaped.
 
-    The batch dimension of the result can be reshaped.
+    Args:
+        convert: Makes the graph of the network for inputs and noise levels like these.
+        shape: Of one input.
+        level_range: The noise levels that a noise-aware network may be told; None: any.
     """
-    import openvino
-
     batches = calibration_batches(shape)
-    graph = openvino.convert_model(torch.export.export(model, (batches[0].to(device),)))
+    # Told the level of its noise; an image without any, the smallest one.
+    tau = torch.tensor(_LEVELS).repeat(_ROWS // len(_LEVELS)).clamp(*(level_range or _LEVELS[1::2]))
+    graph = convert(batches[0], tau)
     with redirect_stdout(StringIO()):  # progress bars and greetings would break the output of --json
         try:
             import nncf
@@ -73,8 +81,36 @@ def quantize(model: nn.Module, shape: tuple[int, ...], device: torch.device) -> 
             # Bias correction would fit the mean activations to the synthetic images.
             disable_bias_correction=True,
         )
-        samples = nncf.Dataset([batch.numpy() for batch in batches])
-        return nncf.quantize(graph, samples, subset_size=len(batches), advanced_parameters=how)
+        samples = nncf.Dataset([[batch.numpy(), tau.numpy()][: len(graph.inputs)] for batch in batches])
+        in_floats = nncf.IgnoredScope(names=_level_path(graph))
+        return nncf.quantize(graph, samples, subset_size=len(batches), ignored_scope=in_floats, advanced_parameters=how)
+
+
+def _level_path(graph: "openvino.Model") -> list[str]:
+    """The nodes of a noise-aware network from the noise level to the maps that it scales and shifts.
+
+    They stay in floating point: they are few, they become constants, and 8 bits hardly separate nearby levels.
+    """
+    parameters = [node.get_friendly_name() for node in graph.get_parameters()]
+    image, *level = (_following(node) for node in graph.get_parameters())
+    alone = level[0].keys() - image.keys() if level else set()
+
+    def meets(node: "openvino.Node") -> bool:
+        return any(port.get_source_output().get_node().get_friendly_name() in alone for port in node.inputs())
+
+    return sorted((alone | {name for name, node in image.items() if meets(node)}).difference(parameters))
+
+
+def _following(start: "openvino.Node") -> dict[str, "openvino.Node"]:
+    """A node and all that depend on it, by name."""
+    found: dict[str, openvino.Node] = {}
+    left = [start]
+    while left:
+        node = left.pop()
+        if node.get_friendly_name() not in found:
+            found[node.get_friendly_name()] = node
+            left += [port.get_node() for output in node.outputs() for port in output.get_target_inputs()]
+    return found
 
 
 def digest(graph: "openvino.Model") -> str:

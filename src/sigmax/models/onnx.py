@@ -22,6 +22,8 @@ _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLi
 class OnnxModel:
     """The function in an ONNX file, from float32 inputs (batch, …) to one score per class.
 
+    A second input (batch,) is the noise level of each row: the network is noise-aware.
+
     Args:
         path: The file. External weights are read too.
 
@@ -58,35 +60,43 @@ class OnnxModel:
         except Exception as error:  # so can a broken graph
             raise ModelError(f"{path}: expected a model that onnxruntime can run, got: {one_line(error)}") from error
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
-        if [i.type for i in inputs] != ["tensor(float)"] or len(outputs) != 1 or len(outputs[0].shape) != 2:
+        are_floats = {i.type for i in inputs} == {"tensor(float)"}
+        has_levels = [len(i.shape) for i in inputs[1:]] == [1]
+        if not are_floats or (inputs[1:] and not has_levels) or [len(o.shape) for o in outputs] != [2]:
             got = ", ".join(f"{value.name}: {value.type} {value.shape}" for value in (*inputs, *outputs))
-            raise ModelError(f"{path}: expected one float32 input and one output (batch, classes), got {got}")
+            raise ModelError(
+                f"{path}: expected one float32 input, or also the noise levels (batch,) of a noise-aware network, "
+                f"and one output (batch, classes), got {got}"
+            )
         (batch, *dims), (_, classes) = inputs[0].shape, outputs[0].shape
         self.batch_size: int | None = batch if isinstance(batch, int) else None
         self.input_shape: tuple[int, ...] | None = tuple(dims) if all(isinstance(d, int) for d in dims) else None
         self.num_classes: int | None = classes if isinstance(classes, int) else None
         runner = f"onnxruntime {onnxruntime.__version__} {' '.join(self._session.get_providers())}"
         self.identity = f"onnx {sha256(content).hexdigest()} {runner}"
-        self._input = inputs[0].name
+        self.takes_level = has_levels
+        self._inputs = [i.name for i in inputs]
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """The scores, (batch, classes)."""
+    def __call__(self, x: Tensor, tau: Tensor | None = None) -> Tensor:
+        """The scores, (batch, classes). A noise-aware network is told tau, (batch,)."""
         if torch.is_grad_enabled() and x.requires_grad:
             raise ModelError(
                 "expected a search without gradients for an ONNX model, got one with gradients; "
                 "use --search halving (HalvingSearch), --search grid or one sigma for all"
             )
         rows = self.batch_size or len(x)
-        return torch.cat([self._run(part, rows) for part in torch.split(x, rows)]).to(x.device)
+        inputs = [torch.split(one, rows) for one in (x, tau) if one is not None]
+        return torch.cat([self._run(rows, *parts) for parts in zip(*inputs, strict=True)]).to(x.device)
 
-    def _run(self, x: Tensor, rows: int) -> Tensor:
-        missing = rows - len(x)
-        batch = pad(x, (0, 0) * (x.ndim - 1) + (0, missing)) if missing else x
+    def _run(self, rows: int, *inputs: Tensor) -> Tensor:
+        missing = rows - len(inputs[0])
+        batch = [pad(one, (0, 0) * (one.ndim - 1) + (0, missing), value=1.0) if missing else one for one in inputs]
+        arrays = [one.detach().cpu().contiguous().numpy() for one in batch]
         try:
-            (scores,) = self._session.run(None, {self._input: batch.detach().cpu().contiguous().numpy()})
+            (scores,) = self._session.run(None, dict(zip(self._inputs, arrays, strict=True)))
         except Exception as error:  # its errors derive from Exception directly
             raise RuntimeError(one_line(error)) from error
-        return torch.from_numpy(scores)[: len(x)]
+        return torch.from_numpy(scores)[: len(inputs[0])]
 
 
 def _all_nodes(*graphs: "GraphProto | FunctionProto") -> "Iterator[NodeProto]":

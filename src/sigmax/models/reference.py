@@ -7,9 +7,10 @@ from typing import final
 
 from torch import Tensor, nn
 
+from sigmax.cards import ZOO
 from sigmax.errors import InvalidInputError
 from sigmax.models.backends import Backend, accelerate, place_model
-from sigmax.models.checkpoint import MODEL_FILE, ZOO, LoadedModel, load_model
+from sigmax.models.checkpoint import MODEL_FILE, LoadedModel, load_model
 from sigmax.models.classifier import BaseClassifier
 from sigmax.models.denoisers import denoiser_identity, load_denoiser, with_denoiser
 from sigmax.models.outputs import Outputs

@@ -18,7 +18,7 @@ from sigmax.noise import Gaussian, SmoothingDistribution, find_noise
 from sigmax.paper.presets import read_file
 from sigmax.plain import from_plain, to_plain
 from sigmax.runs import CertificationSpec
-from sigmax.search import make_search
+from sigmax.search import search_for
 from sigmax.train import Recipe
 from sigmax.train.presets import decided_by, make_recipe
 
@@ -39,6 +39,7 @@ class Network:
     model: ModelReference  # of a trained one: its place in the folder of the experiment
     recipe: Recipe | None = None  # None: it exists
     start: str | None = None  # the network of the file that it is fine-tuned from
+    sigma_range: tuple[float, float] | None = None  # of its training: the limits of searches
 
 
 @final
@@ -100,7 +101,7 @@ class _File:
 class _Networks:
     """`[networks.…]`; further keys are of `ModelReference` where there is a model, else of `_Training`."""
 
-    sigma: float | tuple[float, ...]  # a network for each
+    sigma: float | tuple[float, ...] | None = None  # a network for each; None: one, at the sigma that it says itself
     method: str | None = None
     model: str | None = None  # one that exists; {sigma} stands for the sigma of each
 
@@ -177,13 +178,23 @@ def _networks(family: str, table: dict[str, Any], data: DataReference, known: di
     block = from_plain(_Networks, _take(_Networks, given))
     training = from_plain(_Training, _take(_Training, given) if block.model is None else {})
     for sigma in _each(block.sigma):
-        level = level_name(sigma)
-        network = partial(Network, name=f"{family}-{level}", family=family, sigma=sigma)
+        level = "" if sigma is None else level_name(sigma)
+        name = f"{family}-{level}".rstrip("-")
+        network = partial(Network, name=name, family=family)
         if block.model is not None:
             model = from_plain(ModelReference, given | {"name": block.model.replace("{sigma}", level)})
             card = _card(model)
-            noise = find_noise(card.noise or Gaussian.name)
-            yield network(model=model, arch=card.arch, noise=noise, trained=block.method or card.method)
+            trained = card.sigma if sigma is None else sigma
+            if trained is None:
+                raise InvalidInputError(f"expected sigma, got none, and {model.name} does not say it")
+            yield network(
+                sigma=trained,
+                model=model,
+                arch=card.arch,
+                noise=find_noise(card.noise or Gaussian.name),
+                trained=block.method or card.method,
+                sigma_range=card.sigma_range,
+            )
             continue
         start = known.get(training.start or "") or known.get(f"{training.start}-{level}")
         if training.start and start is None:
@@ -191,15 +202,22 @@ def _networks(family: str, table: dict[str, Any], data: DataReference, known: di
             raise InvalidInputError(f"expected from to be a network further up ({names}), got from={training.start!r}")
         recipe = make_recipe(
             data.name,
-            {**given, "sigma": sigma},
+            given if sigma is None else {**given, "sigma": sigma},
             method=block.method,
             options=training.options,
             preset=training.preset,
             inherited=_inherited(start) if start else None,
         )
-        place = ModelReference(name=f"networks/{family}-{level}")
-        made = partial(network, model=place, arch=recipe.arch, noise=recipe.noise, trained=recipe.method)
-        yield made(recipe=recipe, start=start.name if start else None)
+        yield network(
+            sigma=recipe.sigma,
+            model=ModelReference(name=f"networks/{name}"),
+            arch=recipe.arch,
+            noise=recipe.noise,
+            trained=recipe.method,
+            recipe=recipe,
+            start=start.name if start else None,
+            sigma_range=recipe.sigma_source.bounds,
+        )
 
 
 def _inherited(start: Network) -> dict[str, Any]:
@@ -225,7 +243,7 @@ def _certifications(table: dict[str, Any], file: _File, networks: dict[str, Netw
     for network in _matching(_each(block.networks), networks):
         noise = find_noise(block.noise) if block.noise else network.noise
         for given in [{"steps": steps, **settings} for steps in _each(block.steps)] or [settings]:
-            search = make_search(block.search, **{"initial": network.sigma, **given})
+            search = search_for(network.sigma, network.sigma_range, block.search, **given)
             steps, samples = getattr(search, "steps", given.get("steps")), given.get("samples", 1)
             parts = [network.name, block.search.rpartition(":")[2]]
             parts += [f"k{steps}"] if steps is not None else []

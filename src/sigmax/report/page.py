@@ -6,7 +6,6 @@ Numbers travel to the page as whole thousandths, rounded down here once: no brow
 import math
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from io import BytesIO
 from itertools import count
 from pathlib import Path
@@ -20,6 +19,7 @@ from PIL import Image
 from sigmax import metrics
 from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError
+from sigmax.look import script_digest, whole_script, whole_style
 from sigmax.report.entries import Entry, joined
 from sigmax.report.pairing import Pair
 from sigmax.report.results import UNKNOWN, accuracy_table, format_signed, settings_of
@@ -48,7 +48,7 @@ def render_page(
     """A page of these runs for any browser, without a network, in less than 5 MB; `source` has their pictures."""
     pictured = [run for run in runs if source and len(run.table) and run.fits(source)]
     sprite = _make_sprite(source, pictured) if source and pictured and len(source.shape) == 3 else None
-    script, parts = (_ASSETS / "page.js").read_text(), sections(runs)
+    script, parts = whole_script((_ASSETS / "page.js").read_text()), sections(runs)
     settings, missing = _settings(runs)
     content = {
         "title": title,
@@ -57,9 +57,9 @@ def render_page(
         "missing": missing,
         "charts": [(part, accuracy_table(part, metrics.common_radii([r.table for r in part.runs]))) for part in parts],
         "sprite": sprite,
-        "style": (_ASSETS / "page.css").read_text(),
+        "style": whole_style((_ASSETS / "page.css").read_text()),
         "script": script,
-        "script_digest": b64encode(sha256(script.encode()).digest()).decode(),
+        "script_digest": script_digest(script),
     }
     environment = Environment(loader=FileSystemLoader(_ASSETS), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True

@@ -128,10 +128,8 @@ def orders_table(section: Section) -> ResultTable:
             cells = {name: Cell(f"{count:,}", count) for name, count in counts.items()}
             change = Cell(format_nearest(found.largest), found.largest)
             rows.append({"run": section.label(run), **cells, "largest change": change})
-    said = (
-        "Inputs whose settled answer, label or radius ever differs when the points are settled in random orders, and "
-    )
-    said += f"the largest change of a radius: {scope([run for run in section.runs if run.orders is not None])}."
+    said = "Inputs whose settled answer, label or radius ever differs when the points are settled in random orders, "
+    said += f"and the largest change of a radius: {scope([run for run in section.runs if run.orders is not None])}."
     return ResultTable.of(section.file("orders"), said, rows)
 
 

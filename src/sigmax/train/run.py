@@ -17,11 +17,12 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
+from sigmax.cards import card_entry
 from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError, TrainingError, one_line
 from sigmax.files import lock_folder, write_atomically
 from sigmax.models import ModelCard, save_model
-from sigmax.models.checkpoint import MODEL_FILE, card_entry
+from sigmax.models.checkpoint import MODEL_FILE
 from sigmax.models.normalisation import Normalize
 from sigmax.named import name_of
 from sigmax.plain import to_plain
@@ -161,7 +162,7 @@ class _TrainingFolder:
         if self.is_first and held_out is not None:
             accuracy = {
                 sigma: noisy_accuracy(training.result, held_out, noise=recipe.noise, sigma=sigma, seed=recipe.seed)
-                for sigma in judged_at(recipe)
+                for sigma in judged_at(model_card(recipe, training.source))
             }
         summary = TrainingSummary(
             method=recipe.method,
@@ -266,13 +267,15 @@ def model_card(recipe: Recipe, source: ImageSource) -> ModelCard:
         sigma_range=recipe.sigma_source.bounds,
         noise=name_of(type(recipe.noise)),
         method=recipe.method,
+        data=source.name.partition(":")[0],
     )
 
 
-def judged_at(recipe: Recipe) -> list[float]:
-    """The noise levels at which the finished network is judged: its sigma, or the usual ones inside its range."""
-    low, high = recipe.sigma_source.bounds or (math.inf, -math.inf)
-    return [sigma for sigma in _JUDGED if low <= sigma <= high] or [recipe.sigma]
+def judged_at(card: ModelCard) -> list[float]:
+    """The noise levels at which a network is judged: its sigma, or the usual ones inside its range."""
+    low, high = card.sigma_range or (math.inf, -math.inf)
+    usual = [sigma for sigma in _JUDGED if low <= sigma <= high]
+    return usual or ([] if card.sigma is None else [card.sigma])
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, kl_div, one_hot
 
 from sigmax.train.evaluation import Network, evaluating, noisy_logits
 from sigmax.train.objectives.objective import Batch, Objective, Outcome
-from sigmax.train.objectives.smoothadv import shorten, unit
+from sigmax.train.objectives.smoothadv import attack_radius, shorten, unit
 
 
 @final
@@ -33,6 +33,7 @@ class CatRs(Objective):
     draws: int = 4  # M
     strength: float = 1.0  # lambda
     epsilon: float = 1.0  # the radius of the attack
+    relative: bool = False  # whether epsilon is in units of each example's sigma
     steps: int = 4  # of the attack
 
     @property
@@ -71,11 +72,13 @@ class CatRs(Objective):
     def attack(self, network: Network, noisy: Tensor, sigma: Tensor, target: Tensor) -> Tensor:
         """Move each noisy copy, by at most epsilon, to where the network is farthest from the target."""
         delta = torch.zeros_like(noisy).flatten(0, 1)  # copies *dims
+        levels = sigma.repeat_interleave(self.draws) if self.relative else None
+        radius = attack_radius(self.epsilon, levels, like=delta)
         for _ in range(self.steps if len(noisy) else 0):
             delta = delta.detach().requires_grad_()
             logits = noisy_logits(network, noisy + delta.reshape(noisy.shape), sigma)
             (slope,) = torch.autograd.grad(_divergence(logits, target).sum(), delta)
-            delta = shorten(delta + 2 * self.epsilon / self.steps * unit(slope), self.epsilon)
+            delta = shorten(delta + 2 * radius / self.steps * unit(slope), radius)
         return noisy + delta.detach().reshape(noisy.shape)
 
 

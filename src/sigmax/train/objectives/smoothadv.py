@@ -29,6 +29,7 @@ class SmoothAdv(Objective):
     name = "smoothadv"
     draws: int = 1  # m
     epsilon: float = 0.25  # the radius of the attack, zeta
+    relative: bool = False  # whether epsilon is in units of each example's sigma
     steps: int = 2  # of the attack
     warmup: int = 10  # epochs over which the radius grows to epsilon
     attack: Literal["pgd", "ddn"] = "pgd"  # ddn looks for the nearest adversarial input inside the ball
@@ -53,14 +54,20 @@ class SmoothAdv(Objective):
 
     def adversary(self, network: Network, batch: Batch) -> Tensor:
         """Inputs within the radius of this epoch that the smoothed classifier likes least, (batch, *dims)."""
-        radius = self.epsilon * min(1.0, (batch.epoch + 1) / self.warmup if self.warmup else 1.0)
+        grown = min(1.0, (batch.epoch + 1) / self.warmup if self.warmup else 1.0)
+        radius = attack_radius(self.epsilon * grown, batch.sigma if self.relative else None, like=batch.x)
         attack = _pgd if self.attack == "pgd" else _ddn
         with evaluating(network) as fixed:
             delta = attack(fixed, batch, radius=radius, steps=self.steps)
         return batch.x + delta
 
 
-def _pgd(network: Network, batch: Batch, *, radius: float, steps: int) -> Tensor:
+def attack_radius(epsilon: float, sigma: Tensor | None, *, like: Tensor) -> float | Tensor:
+    """The radius of an attack on `like`: epsilon, or epsilon times the sigma of each, shaped to multiply it."""
+    return epsilon if sigma is None else _column(epsilon * sigma, like)
+
+
+def _pgd(network: Network, batch: Batch, *, radius: float | Tensor, steps: int) -> Tensor:
     """Steps of 2 radius / steps along the normalised gradient, each followed by projection onto the ball."""
     delta = torch.zeros_like(batch.x)
     for _ in range(steps):
@@ -69,13 +76,13 @@ def _pgd(network: Network, batch: Batch, *, radius: float, steps: int) -> Tensor
     return delta
 
 
-def _ddn(network: Network, batch: Batch, *, radius: float, steps: int) -> Tensor:
+def _ddn(network: Network, batch: Batch, *, radius: float | Tensor, steps: int) -> Tensor:
     """Decoupled direction and norm: the norm shrinks where the input is adversarial and grows where it is not.
 
     The answer is the smallest adversarial perturbation seen, and the last one where there was none.
     """
     delta = torch.zeros_like(batch.x)
-    norm = torch.full((len(batch.x),), radius, dtype=batch.x.dtype, device=batch.x.device)
+    norm = (radius * torch.ones_like(_lengths(delta))).flatten()
     best, best_norm = delta, torch.full_like(norm, math.inf)
     for step in range(steps + 1):  # once more than it moves: the last place is looked at too
         slope, is_fooled = _ascent_direction(network, batch, delta)
@@ -110,7 +117,7 @@ def unit(gradient: Tensor) -> Tensor:
     return gradient / _lengths(gradient)
 
 
-def shorten(delta: Tensor, radius: float) -> Tensor:
+def shorten(delta: Tensor, radius: float | Tensor) -> Tensor:
     """The nearest points of the ball."""
     return delta * (radius / _lengths(delta)).clamp(max=1.0)
 
