@@ -99,7 +99,8 @@ def behind_nginx(ports: Sequence[int], folder: Path) -> Iterator[int]:
         text = text.replace(f"replica-{number}:8000", f"127.0.0.1:{replica}")
     text = text.replace("listen 8080;", f"listen 127.0.0.1:{port};").replace("/tmp/nginx", f"{folder}/nginx")
     (folder / "nginx.conf").write_text(text)
-    command = [program, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-g", "daemon off;"]
+    user = "user root;" if os.geteuid() == 0 else ""  # else its worker could not write to the folder
+    command = [program, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-g", f"daemon off; {user}"]
     with (folder / "nginx.log").open("ab") as log, subprocess.Popen(command, stderr=log, stdout=log) as process:
         try:
             yield port

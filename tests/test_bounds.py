@@ -95,7 +95,7 @@ def test_p_value_of_the_top_class_is_the_two_sided_binomial_test(a: int, b: int)
     assert top_class_p_value(top, runner_up) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize(("k", "n", "p0"), [(10, 10, 0.5), (676, 1_000, 0.5), (991, 1_000, 0.977), (4, 900, 0.01)])
+@pytest.mark.parametrize(("k", "n", "p0"), [(16, 20, 0.5), (270, 300, 0.9), (293, 300, 0.977), (991, 1_000, 0.977)])
 def test_evidence_is_rounded_down(k: int, n: int, p0: float) -> None:
     with mpmath.workdps(40):
         half, q = mpmath.mpf(1) / 2, mpmath.mpf(p0)

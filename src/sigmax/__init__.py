@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sigmax.certificate import PointCertificate, SettledCertificate
     from sigmax.errors import SigmaxError
+    from sigmax.experts import Experts
     from sigmax.memory import CertificateMemory, FrozenMemory
     from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
     from sigmax.results import Certificates
@@ -18,6 +19,7 @@ _HOME = {
     "CertificateMemory": "sigmax.memory",
     "Certificates": "sigmax.results",
     "Choice": "sigmax.search",
+    "Experts": "sigmax.experts",
     "FixedSigma": "sigmax.search",
     "FrozenMemory": "sigmax.memory",
     "Gaussian": "sigmax.noise",
@@ -43,6 +45,7 @@ __all__ = [  # noqa: RUF022 (the order in which a reader meets them)
     "AscentSearch",
     "GridSearch",
     "HalvingSearch",
+    "Experts",
     "SigmaSearch",
     "SearchTask",
     "Choice",

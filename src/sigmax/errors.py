@@ -32,6 +32,10 @@ class MemoryRefusedError(SigmaxError):
     """A certificate memory belongs to another model, is broken or cannot be written."""
 
 
+class EngineError(SigmaxError):
+    """A cluster cannot be used, or a worker failed."""
+
+
 class TrainingError(SigmaxError):
     """A training cannot go on, or cannot be resumed with these settings."""
 

@@ -62,6 +62,11 @@ class UnderWay:
     def __post_init__(self) -> None:
         self.due = self.estimate.next_look(0)
 
+    @property
+    def expert(self) -> int:
+        """The place of its network."""
+        return int(self.choice.network[0])
+
     def take(self, samples: int, counts: Tensor) -> None:
         """Count these samples, and look where a look is due; what comes after the certificate is not looked at."""
         self.drawn += samples

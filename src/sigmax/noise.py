@@ -140,7 +140,7 @@ class Gaussian(SmoothingDistribution):
         _check_probabilities(p_lower, p_upper)
         if p_upper is None:
             return round_down(sigma * float(ndtri(p_lower)))
-        return round_down(sigma / 2 * (round_down(float(ndtri(p_lower))) + round_down(-float(ndtri(p_upper)))))
+        return round_down(sigma / 2 * (round_down(float(ndtri(p_lower))) - float(ndtri(p_upper))))
 
     def probability(self, radius: float, *, sigma: float) -> float:
         r"""$\Phi(R / \sigma)$."""

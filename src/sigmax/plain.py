@@ -99,3 +99,6 @@ def _check_keys(hint: Any, value: Any, where: str) -> None:
                         f"got {key}={part!r}{did_you_mean(str(key), known)}"
                     )
                 _check_keys(known[key], part, f"{where}.{key}" if where else str(key))
+        if get_origin(kind) is tuple and isinstance(value, list | tuple):
+            for place, part in enumerate(value):
+                _check_keys(get_args(kind)[0], part, f"{where}[{place}]")

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NotRequired, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -13,6 +14,15 @@ from sigmax.noise import SmoothingDistribution
 from sigmax.streams import Stream
 
 Progress = Callable[[int], None]
+
+
+class _How(TypedDict):
+    """The arguments of `count_classes` that are the same for all inputs."""
+
+    noise: SmoothingDistribution
+    levels: NotRequired[int | None]
+    batch_size: int
+    on_progress: NotRequired[Progress | None]
 
 
 def default_batch_size(dimensions: int) -> int:
@@ -73,6 +83,41 @@ def count_classes(
             if on_progress is not None:
                 on_progress(len(cells))
     return counts.view(len(x), classes)
+
+
+def count_by_expert(
+    experts: Sequence[BaseClassifier],
+    x: Tensor,
+    sigma: Tensor,
+    *,
+    tau: Tensor | None = None,
+    expert: Tensor | None = None,
+    n: int | Sequence[int],
+    streams: Sequence[Stream],
+    **how: Unpack[_How],
+) -> Tensor:
+    """As `count_classes`, where each input has its own network among the experts, (inputs,); None: the first.
+
+    A batch has samples of one network only. Networks run in the order of the experts, each over its inputs in theirs.
+    """
+    if expert is None:
+        return count_classes(experts[0], x, sigma, tau=tau, n=n, streams=streams, **how)
+    plan = [n] * len(x) if isinstance(n, int) else n
+    counts = torch.zeros(len(x), experts[0].num_classes, dtype=torch.int64)
+    for place, classifier in enumerate(experts):
+        rows = (expert == place).nonzero().squeeze(1)
+        if len(rows):
+            there = rows.to(x.device)
+            counts[rows] = count_classes(
+                classifier,
+                x[there],
+                sigma[rows.to(sigma.device)],
+                tau=None if tau is None else tau[rows.to(tau.device)],
+                n=[plan[row] for row in rows.tolist()],
+                streams=[streams[row] for row in rows.tolist()],
+                **how,
+            )
+    return counts
 
 
 def _noisy_batches(

@@ -15,6 +15,7 @@ from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
 from sigmax.estimation import Claim, plan_draws
+from sigmax.experts import Experts
 from sigmax.inputs import Inputs, check_inputs, count_inputs, progress_bar
 from sigmax.jobs import Decision, Job, UnderWay
 from sigmax.lattice import grid_slack
@@ -27,8 +28,10 @@ from sigmax.noise import Gaussian, SmoothingDistribution
 from sigmax.plain import to_plain
 from sigmax.pretrained import pretrained
 from sigmax.results import Certificates, gather
-from sigmax.sampling import Progress, count_classes, default_batch_size, noisy_batch
+from sigmax.sampling import Progress, count_by_expert, default_batch_size, noisy_batch
 from sigmax.search import Choice, FixedSigma, SearchTask, SigmaSearch
+from sigmax.search.base import BoundedSearch
+from sigmax.selection import select_class
 from sigmax.streams import Stage, Stream, random_stream
 
 # Inputs selected and searched together: enough to fill batches with n0 = 100 samples each, few enough
@@ -41,7 +44,8 @@ class SmoothedClassifier:
     """The classifier that answers what `model` answers most often under noise.
 
     Args:
-        model: A `torch.nn.Module` in eval mode, or any callable from (batch, …) to (batch, classes).
+        model: A `torch.nn.Module` in eval mode, or any callable from (batch, …) to (batch, classes); or `Experts`,
+            several of these, among which the search chooses for each input.
         num_classes: How many classes it tells apart.
         noise: The smoothing distribution; it decides the norm of the certified balls.
         sigma: One number for all inputs, or a search that chooses sigma for each.
@@ -61,7 +65,7 @@ class SmoothedClassifier:
 
     def __init__(
         self,
-        model: Callable[[Tensor], Tensor],
+        model: Callable[..., Tensor] | Experts,
         *,
         num_classes: int,
         noise: SmoothingDistribution | None = None,
@@ -77,9 +81,22 @@ class SmoothedClassifier:
         if levels is not None and not 1 <= levels < 2**13:
             raise InvalidInputError(f"expected 1 <= levels < {2**13}, got levels={levels}; 255 for 8-bit images")
         model = model if denoiser is None else with_denoiser(model, denoiser)
-        self.classifier = BaseClassifier(model, num_classes=num_classes, outputs=outputs, identity=identity)
         self.noise = noise or Gaussian()
         self.search = sigma if isinstance(sigma, SigmaSearch) else FixedSigma(_number(sigma))
+        family = model if isinstance(model, Experts) else Experts([model])
+        self.class_rule = family.class_rule
+        self.experts = family.resolve(
+            num_classes=num_classes,
+            outputs=outputs,
+            identity=identity,
+            sigma=self.search.initial,
+            bounds=self.search.limits if isinstance(self.search, BoundedSearch) else None,
+        )
+        if len(self.experts) > 1 and not self.search.takes_experts:
+            raise InvalidInputError(
+                f"expected a search that chooses among several networks, got {name_of(type(self.search))}; "
+                "use HalvingSearch (halving)"
+            )
         self.levels = levels
         self.batch_size = batch_size
         self._asked: set[tuple[object, ...]] = set()  # kinds of batches for which the model was asked twice
@@ -100,15 +117,23 @@ class SmoothedClassifier:
     ) -> Self:
         """A network with a card, ready to certify: `zoo:NAME` (`sigmax models` lists them), a checkpoint or a folder.
 
-        Classes, normalisation, noise and sigma are those of the card. `sigma` may also be the name of a search such as
-        "halving", whose limits are then the range of sigma of the training. A reference also says the backend.
+        Noise, sigma and the limits of a search that `sigma` names, such as "halving", are those of the training.
         """
         return cls(**pretrained(model, sigma, batch_size), levels=levels, batch_size=batch_size)
 
     @property
+    def classifier(self) -> BaseClassifier:
+        """The base classifier; of several, the first."""
+        return self.experts[0].classifier
+
+    @property
     def fingerprint(self) -> str:
-        """What a memory of this classifier's answers belongs to: model, preprocessing, norm, noise and accelerator."""
-        parts = f"{self.classifier.fingerprint} {name_of(type(self.noise))} l{self.noise.norm}"
+        """What a memory of this classifier's answers belongs to: model, preprocessing, norm, noise and accelerator.
+
+        Of several networks their order counts too, because certificates name a network by its place.
+        """
+        networks = " ".join(expert.classifier.fingerprint for expert in self.experts)
+        parts = f"{networks} {name_of(type(self.noise))} l{self.noise.norm}"
         if settings := to_plain(self.noise.settings()):
             parts += f" {json.dumps(settings)}"
         parts += " float" if self.levels is None else f" exact 1/{self.levels}"
@@ -212,9 +237,8 @@ class SmoothedClassifier:
         answers: list[int | None] = []
         for part in whole.parts(self._group(whole)):
             job = whole[part]
-            label = self._preselected(job)
-            choice = self._search(job, label)
-            for i, row in enumerate(self._counts(job, choice, Stage.PREDICTION, job.budget.n)):
+            label, choice = self._choose(job)
+            for i, row in enumerate(self._stage_counts(job, choice, Stage.PREDICTION, job.budget.n)):
                 (top, runner_up), (leader, _) = (pair.tolist() for pair in row.topk(2))
                 is_clear = leads(top, runner_up, n=job.budget.n, alpha=alpha, defect=self._defect(job.x))
                 is_kept = label is None or leader == int(label[i])
@@ -244,10 +268,11 @@ class SmoothedClassifier:
 
     def choose(self, job: Job) -> Decision:
         """The class and the noise of each input, from samples of their own."""
-        self.classifier.check_fixed()
-        label = self._preselected(job)
-        choice = self._search(job, label)
-        return Decision(label=self._select(job, choice) if label is None else label, choice=choice)
+        self._check_fixed()
+        label, choice = self._choose(job)
+        if label is None:
+            label = self._stage_counts(job, choice, Stage.SELECTION, job.budget.n0).argmax(dim=1).to(job.x.device)
+        return Decision(label=label, choice=choice)
 
     def estimate_parts(self, job: Job) -> Iterator[slice]:
         """The parts of a job to estimate together: where inputs may stop early, they share batches with others."""
@@ -266,31 +291,26 @@ class SmoothedClassifier:
 
     def begin(self, job: Job, decision: Decision) -> list[UnderWay]:
         """The inputs of a job on their way to certificates, before the first sample."""
-        self.classifier.check_fixed()
+        self._check_fixed()
         return [self._under_way(job, decision, i) for i in range(len(job.x))]
 
     def sample(self, inputs: Sequence[UnderWay], *, on_progress: Progress | None = None) -> None:
-        """Sample each of these inputs until its next look, in shared batches, which samples beyond it fill up."""
+        """Sample each of these inputs until its next look; inputs of one network share batches."""
+        for expert in sorted({one.expert for one in inputs}):
+            self._sample([one for one in inputs if one.expert == expert], on_progress)
+
+    def _sample(self, inputs: Sequence[UnderWay], on_progress: Progress | None) -> None:
+        """Sample inputs of one network until their next looks; samples beyond these fill the batches."""
         x = torch.stack([one.x for one in inputs])
-        rows = self.rows(x)
         estimates, drawn, due = zip(*((one.estimate, one.drawn, one.due) for one in inputs), strict=True)
-        plans = plan_draws(estimates, drawn, due, batch=rows)
+        plans = plan_draws(estimates, drawn, due, batch=self.rows(x))
         draws = [(i, more) for i, plan in enumerate(plans) for more in plan]
         places = torch.tensor([i for i, _ in draws])
-        sigma = torch.cat([one.choice.sigma for one in inputs])
-        tau = None
-        if inputs[0].choice.tau is not None:
-            tau = torch.cat([one.choice.tau for one in inputs if one.choice.tau is not None])
-        counts = count_classes(
-            self.classifier,
+        counts = self._counts(
             x[places],
-            sigma[places],
-            tau=None if tau is None else tau[places],
-            noise=self.noise,
-            levels=self.levels,
+            Choice.joined([one.choice for one in inputs])[places],
             n=[more for _, more in draws],
             streams=[inputs[i].stream for i, _ in draws],
-            batch_size=rows,
             on_progress=on_progress,
         )
         for (i, more), new in zip(draws, counts, strict=True):
@@ -308,12 +328,11 @@ class SmoothedClassifier:
 
     def _under_way(self, job: Job, decision: Decision, i: int) -> UnderWay:
         choice, label = decision.choice, int(decision.label[i])
-        sigma = float(choice.sigma[i])
-        expert = 0 if choice.expert is None else int(choice.expert[i])
+        expert = int(choice.network[i])
         claim = Claim(
             label=label,
-            sigma=sigma,
-            tau=None if choice.tau is None else float(choice.tau[i]),
+            sigma=float(choice.sigma[i]),
+            tau=float(choice.told[i]) if self.experts[expert].classifier.takes_level else None,
             expert=expert,
             noise=self.noise,
             alpha=job.budget.alpha,
@@ -331,65 +350,65 @@ class SmoothedClassifier:
             counts=torch.zeros(self.classifier.num_classes, dtype=torch.int64),
         )
 
-    def _preselected(self, job: Job) -> Tensor | None:
-        """The prediction under sigma0 where the search keeps to it; None where the class is free."""
-        if not self.search.fixes_class:
-            return None
-        return self._select(job, Choice(sigma=job.x.new_full((len(job.x),), self.search.initial)))
-
-    def _select(self, job: Job, choice: Choice) -> Tensor:
-        return self._counts(job, choice, Stage.SELECTION, job.budget.n0).argmax(dim=1).to(job.x.device)
-
-    def _search(self, job: Job, label: Tensor | None) -> Choice:
-        choice = self.search.find(
-            SearchTask(
-                classifier=self.classifier,
-                noise=self.noise,
-                x=job.x,
-                label=label,
-                n=job.budget.n,
-                alpha=job.budget.alpha,
-                indices=job.indices,
-                stream=partial(self._stream, job.budget.seed),
-                batch_size=self.rows(job.x),
-                levels=self.levels,
-                on_progress=job.on_progress,
-            )
+    def _choose(self, job: Job) -> tuple[Tensor | None, Choice]:
+        """The class where the search keeps to the prediction under sigma0, else None; and what the search found."""
+        task = SearchTask(
+            experts=self.experts,
+            noise=self.noise,
+            x=job.x,
+            label=None,
+            n=job.budget.n,
+            alpha=job.budget.alpha,
+            indices=job.indices,
+            stream=partial(self._stream, job.budget.seed),
+            batch_size=self.rows(job.x),
+            levels=self.levels,
+            on_progress=job.on_progress,
         )
-        if not isinstance(choice, Choice) or choice.sigma.shape != (len(job.x),):
-            got = tuple(choice.sigma.shape) if isinstance(choice, Choice) else type(choice).__name__
-            raise InvalidInputError(
-                f"expected a Choice with one sigma per input from the search, got {got} for {len(job.x)} inputs"
-            )
-        sigma = choice.sigma.to(job.x)  # as noise is scaled: a certificate must not speak of another sigma
-        for index, level in zip(job.indices, sigma.tolist(), strict=True):
-            if not 0.0 < level < float("inf"):
-                raise InvalidInputError(
-                    f"expected sigma > 0 for every input, got sigma[{index}]={level}; "
-                    "lower the step size, set bounds, or use --search ascent"
-                )
-        if choice.expert is not None and choice.expert.any():
-            raise InvalidInputError(f"expected expert 0, the only network there is, got {choice.expert.tolist()}")
-        tau = self.classifier.level(sigma if choice.tau is None else choice.tau.to(job.x))
-        return replace(choice, sigma=sigma, tau=tau if self.classifier.takes_level else None)
+        if self.search.fixes_class:
+            label, leader = select_class(task, job.budget.n0, self.class_rule)
+            task = replace(task, label=label.to(job.x.device), leader=leader)
+        return task.label, task.checked(self.search.find(task))
 
-    def _counts(self, job: Job, choice: Choice, stage: Stage, n: int) -> Tensor:
-        return count_classes(
-            self.classifier,
-            job.x,
+    def _stage_counts(self, job: Job, choice: Choice, stage: Stage, n: int) -> Tensor:
+        streams = [self._stream(job.budget.seed, index, stage) for index in job.indices]
+        return self._counts(job.x, choice, n=n, streams=streams, on_progress=job.on_progress)
+
+    def _counts(
+        self,
+        x: Tensor,
+        choice: Choice,
+        *,
+        n: int | Sequence[int],
+        streams: Sequence[Stream],
+        on_progress: Progress | None,
+    ) -> Tensor:
+        return count_by_expert(
+            [expert.classifier for expert in self.experts],
+            x,
             choice.sigma,
             tau=choice.tau,
+            expert=choice.expert,
             noise=self.noise,
             levels=self.levels,
             n=n,
-            streams=[self._stream(job.budget.seed, index, stage) for index in job.indices],
-            batch_size=self.rows(job.x),
-            on_progress=job.on_progress,
+            streams=streams,
+            batch_size=self.rows(x),
+            on_progress=on_progress,
         )
 
     def _defect(self, x: Tensor) -> float:
         """How far a probability under the noise drawn for inputs like x, (batch, …), may be from the true one."""
         return self.noise.defect(x[0].numel(), is_exact=self.levels is not None)
+
+    def _check_fixed(self) -> None:
+        for expert in self.experts:
+            expert.classifier.check_fixed()
+
+    def cost(self, budget: Budget) -> int:
+        """Forward passes per input, at most: for progress and planning."""
+        selection = budget.n0 * (len(self.experts) if self.search.fixes_class else 1)
+        return selection + self.search.cost_of(self.experts) + budget.n
 
     def _stream(self, seed: int, index: int, stage: Stage) -> Stream:
         return random_stream(seed, index, stage, self.classifier.device)
@@ -398,6 +417,12 @@ class SmoothedClassifier:
         """Noisy samples per forward pass for inputs like x, (batch, …)."""
         return self.batch_size or default_batch_size(x[0].numel())
 
+    def checked(self, x: Tensor, indices: Sequence[int] | None) -> tuple[Tensor, tuple[int, ...]]:
+        """The inputs on the device of the model, and their indices; refuses what cannot be certified."""
+        self._check_fixed()
+        indices = check_inputs(x, indices)
+        return x.to(self.classifier.device), indices
+
     def _ask_twice(self, x: Tensor, streams: Sequence[Stream]) -> None:
         """Refuse a model that is no function of each row, before it is first sampled with batches of this shape."""
         rows = self.rows(x) if len(x) else 0
@@ -405,9 +430,10 @@ class SmoothedClassifier:
         if not rows or kind in self._asked:
             return
         few = x[:rows]
-        sigma = few.new_full((len(few),), self.search.initial)
-        batch = noisy_batch(few, sigma, noise=self.noise, levels=self.levels, streams=streams[:rows], rows=rows)
-        self.classifier.check_answers(batch, batch.new_full((rows,), self.search.initial))
+        for expert in self.experts:
+            sigma = few.new_full((len(few),), expert.sigma)
+            batch = noisy_batch(few, sigma, noise=self.noise, levels=self.levels, streams=streams[:rows], rows=rows)
+            expert.classifier.check_answers(batch, batch.new_full((rows,), expert.sigma))
         self._asked.add(kind)
 
     def _group(self, job: Job) -> int:
@@ -416,12 +442,6 @@ class SmoothedClassifier:
             return 1
         most = max(1, 2**22 // self.classifier.num_classes)  # bounds the table of counts
         return min(most, max(1, -(-16 * self.rows(job.x) // job.budget.n)))
-
-    def checked(self, x: Tensor, indices: Sequence[int] | None) -> tuple[Tensor, tuple[int, ...]]:
-        """The inputs on the device of the model, and their indices; refuses what cannot be certified."""
-        self.classifier.check_fixed()
-        indices = check_inputs(x, indices)
-        return x.to(self.classifier.device), indices
 
 
 def _number(sigma: float) -> float:

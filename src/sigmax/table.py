@@ -30,6 +30,8 @@ class CertificateTable:
     point_radius: NDArray[np.float64]  # as above
     rule: tuple[str, ...]  # "" where the log does not say
     samples: NDArray[np.int64]  # drawn for this input; 0 where the log does not say
+    tau: NDArray[np.float64] | None = None  # the level that the network was told, NaN where it takes none
+    expert: NDArray[np.int64] | None = None  # which of several networks; None: the log does not say, as above
     alpha: float = float("nan")  # the largest of all answers; NaN where the log does not say
     norm: int = 2
     dropped: int = 0  # lines that were cut off

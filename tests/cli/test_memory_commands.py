@@ -9,7 +9,10 @@ from PIL import Image
 
 from commands import Run
 from sigmax.data import load_source
-from sigmax.runs import read_spec, read_table
+from sigmax.report.entries import entries
+from sigmax.report.results import orders_table
+from sigmax.report.sections import sections
+from sigmax.runs import read_run, read_spec, read_table
 
 
 @pytest.fixture(scope="module")
@@ -131,10 +134,9 @@ def test_permute_records_what_reports_show(run: Run, settled_run: Path, tmp_path
     found = json.loads(out)
     assert (found["inputs"], found["orders"]) == (12, 50)
     assert found["labels"] <= found["answers"] <= found["near"] <= 12
-    code, _, err = run("report", settled_run, "--out", tmp_path / "report")
-    assert code == 0, err
-    (line,) = (tmp_path / "report" / "tables" / "orders.csv").read_text().splitlines()[1:]
-    assert line.startswith(f"per-input,50,{found['answers']},{found['labels']},{found['radii']},")
+    (section,) = sections(entries([read_run(settled_run)]))
+    table = orders_table(section)
+    assert table.rows == (("per-input", "50", *(str(found[kind]) for kind in ("answers", "labels", "radii")), "0.000"),)
     code, _, err = run("memory", "permute", tmp_path)
     assert (code, err.count("\n")) == (2, 1)
 

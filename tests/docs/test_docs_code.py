@@ -34,7 +34,17 @@ from toy import quietly
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("results/*.md"))]
-RUN = ["README", "index", "getting-started", "own-model", "per-input-sigma", "memory", "reports", "extending"]
+RUN = [
+    "README",
+    "index",
+    "getting-started",
+    "own-model",
+    "per-input-sigma",
+    "experts",
+    "memory",
+    "reports",
+    "extending",
+]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
@@ -144,7 +154,7 @@ def test_command_lines_parse(page: str, line: str) -> None:
         ("certfy x", "no command certfy"),
         ("memory chek x", "no command chek"),
         ("certify x --no-such-option", "No such option"),
-        ("certify x --n many", "valid int"),
+        ("certify x --n many", "whole number"),
         ("certify x y", "unexpected extra argument"),
         ("memory check --json", "Missing"),
     ],

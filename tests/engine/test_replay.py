@@ -12,6 +12,7 @@ from sigmax.budget import Budget
 from sigmax.engine import certify, replay
 from sigmax.errors import InvalidInputError, RecordError
 from sigmax.runs import CertificationSpec
+from sigmax.runs.table import COLUMNS
 from toy import Brighter, Doubled, Wide, quietly, toy_spec
 
 
@@ -147,7 +148,8 @@ def test_what_is_no_record_is_refused(tmp_path: Path, out: Path) -> None:
 
 def test_a_part_of_a_table_is_repeated_with_its_share_of_alpha(tmp_path: Path, out: Path) -> None:
     certify(toy_spec(tmp_path, inputs=4, family_alpha=0.01), out, track=quietly)
-    assert [line.split("\t")[-1] for line in (out / "certificates.tsv").read_text().splitlines()[1:]] == [
+    alpha = COLUMNS.index("point_alpha")
+    assert [line.split("\t")[alpha] for line in (out / "certificates.tsv").read_text().splitlines()[1:]] == [
         str(0.0025 * (1 - 2.0**-50))
     ] * 4
     found = replay(out, track=quietly, most=2)

@@ -19,12 +19,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sigmax import CertificateMemory, PointCertificate
-from sigmax.cards import ModelCard
 from sigmax.data import load_source
 from sigmax.errors import SigmaxError
-from sigmax.models import load_model
+from sigmax.models import ModelCard, load_model, save_model
 from sigmax.models.architectures import build_network
-from sigmax.models.checkpoint import save_model
 from sigmax.runs import format_row, read_spec, read_table
 from sigmax.runs.table import HEADER
 from sigmax.serve.images import decode_image

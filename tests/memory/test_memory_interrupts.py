@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import sigmax.memory.sql
 import sigmax.memory.sqlite
 from servers import Postgres
 from sigmax.certificate import PointCertificate, SettledCertificate
@@ -21,8 +20,8 @@ from sigmax.memory.balls import Vector
 certificate = partial(PointCertificate, sigma=0.25, p_lower=0.9, n=1_000, alpha=0.001, norm=2)
 both = pytest.mark.parametrize("is_durable", [False, True], ids=["in process", "file"])
 
-LEDGER = (sigmax.memory.sqlite.__file__, sigmax.memory.sql.__file__)
-PACKAGE = str(Path(LEDGER[0]).parent)
+LEDGER = sigmax.memory.sqlite.__file__
+PACKAGE = str(Path(LEDGER).parent)
 Interrupt = Callable[[int], contextlib.AbstractContextManager[None]]
 
 
@@ -55,8 +54,8 @@ def interrupted(moment: int, *, files: tuple[str, ...], unit: str = "line") -> I
 
 
 line_of_the_package = partial(interrupted, files=(PACKAGE,))
-opcode_of_the_ledger = partial(interrupted, files=LEDGER, unit="opcode")
-opcode_of_a_context = partial(interrupted, files=(*LEDGER, contextlib.__file__), unit="opcode")
+opcode_of_the_ledger = partial(interrupted, files=(LEDGER,), unit="opcode")
+opcode_of_a_context = partial(interrupted, files=(LEDGER, contextlib.__file__), unit="opcode")
 
 
 def step(i: int) -> tuple[Vector, PointCertificate]:

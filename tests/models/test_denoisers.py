@@ -88,7 +88,7 @@ def test_per_input_sigma_is_told_to_the_denoiser() -> None:
 
     search = HalvingSearch(initial=0.25, candidates=3, samples=2, rounds=1, pilot=0)
     g = SmoothedClassifier(HalfSpace(6).eval(), num_classes=2, sigma=search, denoiser=record)
-    chosen = {c.sigma for c in g.certify(points(), n0=2, n=20)}
+    chosen = {c.tau for c in g.certify(points(), n0=2, n=20)}
     assert chosen <= set(seen)
     assert {0.0625, 0.5} <= set(seen)  # the ends of the search
 

@@ -22,6 +22,7 @@ from sigmax import (
 )
 from sigmax.bounds import clopper_pearson_lower
 from sigmax.errors import InvalidInputError, ModelError
+from sigmax.experts import Expert
 from sigmax.models import BaseClassifier, build_network
 from sigmax.noise import SmoothingDistribution
 from sigmax.search import make_search, search_names
@@ -43,10 +44,11 @@ def task(
     label: Tensor | None = None,
     noise: SmoothingDistribution | None = None,
     n: int = 1000,
+    sigma: float = 0.25,
 ) -> SearchTask:
     classes = model(x[:1]).shape[1]
     return SearchTask(
-        classifier=BaseClassifier(model.eval(), num_classes=classes),
+        experts=(Expert(classifier=BaseClassifier(model.eval(), num_classes=classes), sigma=sigma),),
         noise=noise or Gaussian(),
         x=x,
         label=label,
@@ -140,7 +142,11 @@ def test_sigma0_is_kept_where_the_pilot_says_so() -> None:
     model, x, zero = Island().eval(), torch.zeros(1, 4_000), torch.zeros(1, dtype=torch.int64)
     # Probabilities above the clamp say "more noise" until the class is lost, at sigma = sqrt(0.05) = 0.224.
     walked = AscentSearch(initial=0.15, steps=4, step_size=0.01, pilot=0).find(task(model, x, label=zero)).sigma
-    kept = AscentSearch(initial=0.15, steps=4, step_size=0.01, pilot=200).find(task(model, x, label=zero)).sigma
+    kept = (
+        AscentSearch(initial=0.15, steps=4, step_size=0.01, pilot=200)
+        .find(task(model, x, label=zero, sigma=0.15))
+        .sigma
+    )
     assert float(walked[0]) > 0.225
     assert float(kept[0]) == pytest.approx(0.15)
 

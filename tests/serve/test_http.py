@@ -346,6 +346,13 @@ def test_a_signal_ends_it_after_what_it_accepted(tmp_path: Path) -> None:
         assert [entry.answer.radius for entry in memory.entries()] == found["radius"]
 
 
+def test_a_port_in_use_is_one_line_and_the_command_ends(run: Any, served: Served, tmp_path: Path) -> None:
+    options = ("--classes", 2, "--sigma", 0.25, "--shape", "1,8,8", "--batch", 64, "--port", served.port)
+    code, _, error = run("serve", "trial:bright", "--memory", tmp_path / "m.db", *options)
+    assert (code, "in use" in error) == (2, True)
+    assert [thread.name for thread in threading.enumerate()].count("sampling") == 1  # that of the other service
+
+
 def test_a_service_that_others_can_reach_needs_tokens(run: Any, tmp_path: Path) -> None:
     given = ("serve", "model", "--memory", tmp_path / "m.db", "--host")
     code, _, error = run(*given, "0.0.0.0")

@@ -51,7 +51,10 @@ def test_the_compose_file_starts_what_the_configuration_names() -> None:
         with command.make_context("serve", words) as context:
             assert context.params["host"] == "0.0.0.0"
             assert context.params["memory"].startswith("postgresql://sigmax@memory/")
-        assert set(service["secrets"]) <= set(compose["secrets"])
+        assert {"PGPASSWORD", "SIGMAX_TOKENS"} <= set(service["environment"])
+    ignored = (COMPOSE.parent / "Dockerfile.dockerignore").read_text().splitlines()
+    assert "*" in ignored  # no password gets into an image
+    assert "!deploy" not in ignored
 
 
 def test_two_replicas_behind_nginx_are_one_service(memory_url: str, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from sigmax.models import LoadedModel
     from sigmax.models.reference import ModelReference
     from sigmax.noise import SmoothingDistribution
+    from sigmax.runs import ExpertReference
     from sigmax.search import SigmaSearch
 
 
@@ -55,6 +56,8 @@ class SearchOptions:
     search_option: list[str] | None = None
     noise: str | None = None
     exact: bool = True
+    expert: list[str] | None = None
+    class_rule: Literal["first", "vote"] = "first"
 
     def make_search(self, loaded: "LoadedModel") -> "SigmaSearch":
         """The search that the options ask for."""
@@ -68,10 +71,31 @@ class SearchOptions:
             **parse_settings("--search-option", self.search_option),
         }
         given = {name: value for name, value in given.items() if value is not None}
-        name = self.search or ("halving" if self.per_input else "fixed")
+        name = self.search or ("halving" if self.per_input or self.expert else "fixed")
         card = loaded.card
         trained = (card.sigma, card.sigma_range) if card else (None, None)
         return search_for(*trained, name, initial=self.sigma, **given)
+
+    def make_experts(self, first: "ModelReference") -> tuple["ExpertReference", ...]:
+        """The further networks that the options ask for, run as the first one is."""
+        from sigmax.models.reference import ModelReference
+        from sigmax.runs import ExpertReference
+
+        found = []
+        for text in self.expert or []:
+            name, sigma = _parse_expert(text)
+            model = ModelReference(name=name, backend=first.backend, device=first.device)
+            card = model.load().card
+            sigma = sigma or (card.sigma if card else None)
+            if sigma is None:
+                raise InvalidInputError(
+                    f"expected --expert {name}@SIGMA, got no sigma, and the model does not say what it was trained with"
+                )
+            bounds = card.sigma_range if card else None
+            if bounds is not None and not bounds[0] <= sigma <= bounds[1]:
+                raise InvalidInputError(f"expected --expert {name}@SIGMA inside its range {bounds}, got {sigma:g}")
+            found.append(ExpertReference(model=model, sigma=sigma, bounds=bounds))
+        return tuple(found)
 
     def make_noise(self, loaded: "LoadedModel") -> "SmoothingDistribution":
         """The noise that the options ask for, else that of the model's training."""
@@ -90,6 +114,15 @@ class SamplingOptions:
     seed: str = "0"
 
 
+def _parse_expert(text: str) -> tuple[str, float | None]:
+    """NAME or NAME@SIGMA."""
+    name, _, sigma = text.rpartition("@")
+    try:
+        return (name, float(sigma)) if name else (text, None)
+    except ValueError:
+        return text, None  # a name with an @ in it
+
+
 def parse_seed(text: str) -> int:
     """The seed; random: 256 bits from the operating system."""
     if text == "random":
@@ -100,14 +133,14 @@ def parse_seed(text: str) -> int:
         raise InvalidInputError(f"expected --seed to be a whole number or random, got {text!r}") from None
 
 
-def parse_settings(option: str, texts: list[str] | None) -> dict[str, str]:
-    """NAME=VALUE, several times."""
-    said = {}
+def parse_settings(option: str, texts: list[str] | None) -> dict[str, str | list[str]]:
+    """NAME=VALUE, several times; values with a comma are lists, also `1,`."""
+    said: dict[str, str | list[str]] = {}
     for text in texts or []:
         name, equals, value = text.partition("=")
         if not equals:
             raise InvalidInputError(f"expected {option} NAME=VALUE, got {text!r}")
-        said[name] = value
+        said[name] = [part for part in value.split(",") if part] if "," in value else value
     return said
 
 

@@ -58,7 +58,8 @@ def serve(
             f"expected the service's packages, got: {error}; pip install 'sigmax[serve]'"
         ) from error
     log_as_json()
-    run(create_app(make_service(model, search, options, tokens)), host=host, port=port)
+    with make_service(model, search, options, tokens) as service:
+        run(create_app(service), host=host, port=port)
 
 
 def make_service(model: ModelOptions, search: SearchOptions, options: ServeOptions, tokens: "Tokens") -> "Service":

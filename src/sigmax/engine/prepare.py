@@ -1,6 +1,6 @@
 """From a request to the model and the data at hand, with all that they turned out to be."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -9,6 +9,7 @@ from torch import Tensor
 from sigmax.data import ImageSource
 from sigmax.engine.probe import fastest_batch
 from sigmax.errors import DataError, ModelError
+from sigmax.experts import Experts
 from sigmax.memory import FrozenMemory
 from sigmax.models import LoadedModel, ModelCard
 from sigmax.models.classifier import BaseClassifier
@@ -50,10 +51,14 @@ def prepare(
     spec = replace(spec, data=spec.data.suited(loaded.preprocess))
     source = spec.data.load(download=download)
     plain = spec.model.classifier(loaded, classes=len(source.class_names))
-    _check_data(source, plain.num_classes, loaded.card)
+    experts = [expert.model.load() for expert in spec.experts]
+    for each in (loaded, *experts):
+        _check_data(source, plain.num_classes, each.card)
     if spec.family_alpha is not None:
         spec = replace(spec, budget=spec.budget.shared(spec.family_alpha, len(spec.data.indices(len(source)))))
-    smoothed, reference, batch = smooth(spec, plain, source.shape, levels=source.levels, on_note=on_note)
+    smoothed, reference, batch = smooth(
+        spec, plain, source.shape, levels=source.levels, experts=experts, on_note=on_note
+    )
     card = loaded.card
     found = Found(
         fingerprint=smoothed.fingerprint,
@@ -66,9 +71,11 @@ def prepare(
         trained_noise=card.noise if card else None,
         arch=card.arch if card else None,
     )
-    resolved = replace(spec, model=reference, batch=batch, found=found)
+    others = tuple(replace(expert, model=replace(expert.model, backend=reference.backend)) for expert in spec.experts)
+    resolved = replace(spec, model=reference, experts=others, batch=batch, found=found)
     if spec.found is not None:
-        check_same(spec.decisive(), resolved.decisive(), "the request")
+        advice = "use the model, the data and the versions of then"
+        check_same(spec.decisive(), resolved.decisive(), "the request", advice=advice)
     return Prepared(spec=resolved, smoothed=smoothed, source=source, pixel_range=_pixel_range(reference, card))
 
 
@@ -78,24 +85,36 @@ def smooth(
     shape: tuple[int, ...],
     *,
     levels: int | None,
+    experts: Sequence[LoadedModel] | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> tuple[SmoothedClassifier, ModelReference, int]:
     """The smoothed classifier of a request, the model reference in force, and the batch.
 
-    Inputs have this shape, and are multiples of 1 / levels; None: any numbers.
+    Inputs have this shape, and are multiples of 1 / levels; None: any numbers. `experts` are the further networks of
+    the request, where they are loaded already. All networks have one backend and one batch shape.
     """
+    loaded = [expert.model.load() for expert in spec.experts] if experts is None else experts
+    networks = [plain]
+    for reference, found in zip(spec.models[1:], loaded, strict=True):
+        networks.append(reference.classifier(found, classes=plain.num_classes))
     # Probed on the eager network: a backend may take half a minute to build for each size.
     batch = spec.batch or fastest_batch(plain, shape)
-    reference, model = _accelerated(spec.model, plain.model, (batch, *shape), on_note)
+    reference, models = _accelerated(spec.model, [each.model for each in networks], (batch, *shape), on_note)
     smoothed = SmoothedClassifier(
-        model,
+        Experts(
+            [
+                BaseClassifier(model, num_classes=each.num_classes, outputs=each.outputs, identity=each.identity)
+                for model, each in zip(models, networks, strict=True)
+            ],
+            sigmas=[None, *(expert.sigma for expert in spec.experts)],
+            bounds=[None, *(expert.bounds for expert in spec.experts)],
+            class_rule=spec.class_rule,
+        ),
         num_classes=plain.num_classes,
         noise=spec.noise,
         sigma=spec.search,
-        outputs=plain.outputs,
         levels=levels if spec.exact and spec.noise.masses(1.0) is not None else None,
         batch_size=batch,
-        identity=plain.identity,
     )
     return smoothed, reference, batch
 
@@ -145,18 +164,18 @@ def _few(names: tuple[str, ...], most: int = 5) -> str:
 
 def _accelerated(
     reference: ModelReference,
-    model: Callable[..., Tensor],
+    models: Sequence[Callable[..., Tensor]],
     batch_shape: tuple[int, ...],
     on_note: Callable[[str], None] | None,
-) -> tuple[ModelReference, Callable[..., Tensor]]:
-    """The model behind its backend; eager, with a note, where that cannot run it.
+) -> tuple[ModelReference, list[Callable[..., Tensor]]]:
+    """The models behind their backend; all eager, with a note, where that cannot run one of them.
 
     But not instead of 8-bit integers: they are another function, and the one that was asked for.
     """
     try:
-        return reference, reference.accelerated(model, batch_shape=batch_shape)
+        return reference, [reference.accelerated(model, batch_shape=batch_shape) for model in models]
     except ModelError as error:
         if reference.backend == "openvino-int8" or on_note is None:
             raise
         on_note(f"{error}; going on without it")
-        return replace(reference, backend="eager"), model
+        return replace(reference, backend="eager"), list(models)

@@ -1,6 +1,7 @@
 """Replay: run a record again, and compare every row."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,7 +9,8 @@ from typing import final
 
 from sigmax.engine.certify import Tracker, certify
 from sigmax.errors import InvalidInputError, RecordError
-from sigmax.runs import CONFIG, TABLE, read_spec
+from sigmax.models.reference import ModelReference
+from sigmax.runs import CONFIG, TABLE, Found, read_spec
 from sigmax.runs.table import point_part, without_time
 
 
@@ -30,6 +32,8 @@ def replay(run: Path, *, track: Tracker, most: int | None = None, data: str | No
     spec = read_spec(run / CONFIG)
     if spec.found is None:
         raise RecordError(f"expected the record of a run in {run}, got a request that was never executed")
+    if spec.shard is not None:
+        raise RecordError(f"expected a whole run, got shard {spec.shard} in {run}; merge the shards and replay that")
     if most is not None and most < 1:
         raise InvalidInputError(f"expected to compare at least one row, got {most}")
     recorded = _rows(run)[:most]
@@ -40,17 +44,26 @@ def replay(run: Path, *, track: Tracker, most: int | None = None, data: str | No
     again = replace(
         spec,
         data=replace(spec.data, max=len(recorded), name=data or spec.data.name),
-        model=replace(spec.model, device=spec.model.device or (spec.found.device if spec.found.backend else None)),
+        model=_placed(spec.model, spec.found),
+        experts=tuple(replace(expert, model=_placed(expert.model, spec.found)) for expert in spec.experts),
         memory=spec.memory if spec.frozen else None,
         family_alpha=None,  # each input gets the share that is recorded, also where fewer are repeated
     )
     with TemporaryDirectory() as folder:
         certify(again, Path(folder), track=track)
         repeated = _rows(Path(folder))
-    compared = without_time if is_settled else point_part
+    # Only what the record says: an older one may have fewer columns, which stand at the end.
+    with (run / TABLE).open() as table:
+        columns = table.readline().split()
+    compared = partial(without_time if is_settled else point_part, columns=columns)
     pairs = zip_longest(recorded, repeated, fillvalue="")  # a record may have a row too many
     differing = tuple((old, new) for old, new in pairs if compared(old) != compared(new))
     return Replay(rows=len(recorded), differing=differing, is_settled=is_settled)
+
+
+def _placed(model: ModelReference, found: Found) -> ModelReference:
+    """The model on the kind of device where it ran."""
+    return replace(model, device=model.device or (found.device if found.backend else None))
 
 
 def _rows(run: Path) -> list[str]:

@@ -16,6 +16,7 @@ from sigmax.memory.ledger import Freeze, Owner, Pixels, Place
 from sigmax.memory.memory import Memory
 from sigmax.memory.places import existing_owner, ledger_kind
 from sigmax.memory.view import View
+from sigmax.search import SigmaSearch
 
 _NO_RECALL = -1.0  # below every alpha: an entry with the same input is a neighbour like others
 
@@ -78,6 +79,15 @@ class FrozenMemory(Memory):
     def sigma(self) -> float:
         """The noise level outside all stored balls."""
         return self._freeze.sigma
+
+    def check_search(self, search: SigmaSearch) -> None:
+        """Refuse a search that does not give every input the one sigma, before anything is sampled."""
+        if search.is_per_input or np.float32(search.initial) != np.float32(self.sigma):
+            got = "per-input sigma" if search.is_per_input else f"sigma={search.initial}"
+            raise InvalidInputError(
+                f"{self.place}: expected sigma={self.sigma} for every input, as it was frozen with, got {got}; "
+                f"use --sigma {self.sigma:g} without --per-input"
+            )
 
     def _answers(
         self, pixels: Pixels, points: Sequence[PointCertificate | None], alphas: Sequence[float]

@@ -35,7 +35,8 @@ class CertificateMemory(Memory):
     Args:
         norm: The norm of the balls and of the certificates, 1 or 2.
         fingerprint: What the memory belongs to, usually `SmoothedClassifier.fingerprint`.
-        place: A SQLite file that several processes may share; None keeps the memory in this process.
+        place: A SQLite file that the processes of a machine may share, or a postgresql:// URL for several machines;
+            None keeps the memory in this process.
     """
 
     def __init__(self, *, norm: int, fingerprint: str | None = None, place: Place | None = None) -> None:
@@ -45,7 +46,7 @@ class CertificateMemory(Memory):
 
     @classmethod
     def open(cls, place: Place, *, norm: int, fingerprint: str | None = None) -> Self:
-        """Open or create a durable memory in a SQLite file.
+        """Open or create a durable memory, in a SQLite file or behind a postgresql:// URL.
 
         A memory with another norm or fingerprint is refused: one model's certificates say nothing about another.
         """

@@ -18,6 +18,7 @@ from sigmax.memory.index import Numbers, Sketch, SketchedBalls, SketchIndex
 from sigmax.memory.ledger import Ledger, Pixels
 
 _CACHE_BYTES = 64 * 2**20  # inputs of entries kept in memory
+_CACHED_ANSWERS = 2**14  # about 16 megabytes
 _CROWD_BYTES = 32 * 2**20  # inputs compared with x at a time: bounds the memory needed when many entries are near
 
 Input = Tensor | Pixels
@@ -56,6 +57,7 @@ class View:
         self.is_current = False  # whether the index has all entries and no transaction is open
         self.is_fixed = False  # whether nobody can append any more
         self._points: dict[int, Vector] = {}  # inputs by position, oldest first
+        self._answers: dict[int, SettledCertificate] = {}  # likewise
 
     def __len__(self) -> int:
         return len(self.index) if self.index is not None else 0
@@ -148,8 +150,12 @@ class View:
         return rivals
 
     def answer(self, position: int) -> SettledCertificate:
-        """The answer of the entry at this position."""
-        return self.ledger.read(after=position, limit=1)[0].answer
+        """The answer of the entry at this position; recently read ones are kept in memory."""
+        if position not in self._answers:
+            self._answers[position] = self.ledger.read(after=position, limit=1)[0].answer
+            if len(self._answers) > _CACHED_ANSWERS:
+                del self._answers[next(iter(self._answers))]
+        return self._answers[position]
 
     def distances(self, x: Vector, positions: list[int]) -> list[float]:
         """Lower bounds on the distances from x to these entries."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sigmax.errors import InvalidInputError, ModelError, one_line
-from sigmax.models.architectures import level_range, takes_level, told
+from sigmax.models.architectures import takes_level, told
 from sigmax.models.backends import FastModel, device_of
 from sigmax.models.contents import Contents, arithmetic, modules_in
 from sigmax.models.outputs import Outputs, as_scores, check_callable, hint_for
@@ -92,15 +92,10 @@ class BaseClassifier:
         """Whether the model takes a noise level for each row."""
         return takes_level(self.model)
 
-    def level(self, tau: Tensor) -> Tensor:
-        """The levels that the model is told instead of these: the nearest inside the range of its training."""
-        bounds = level_range(self.model)
-        return tau if bounds is None else tau.clamp(*bounds)
-
     def scores(self, x: Tensor, tau: Tensor | None = None) -> Tensor:
-        """The model's outputs, (batch, classes). A model that takes noise levels is told `level(tau)`, (batch,)."""
+        """The model's outputs, (batch, classes). `tau`, (batch,), is passed on if the model takes noise levels."""
         try:
-            found = self._run(x, tau if tau is None else self.level(tau))
+            found = self._run(x, tau)
         except ModelError:
             raise
         except torch.OutOfMemoryError as error:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle
 
 from sigmax.errors import InvalidInputError, ModelError, one_line
-from sigmax.models.architectures import level_range, told
+from sigmax.models.architectures import told
 from sigmax.models.contents import Contents
 from sigmax.named import import_own
 
@@ -53,16 +53,19 @@ class DenoisedBlackBox:
         return _classify(self.model, self.denoiser, x, tau)
 
 
-def with_denoiser(model: Callable[[Tensor], Tensor], denoiser: Denoiser) -> Callable[..., Tensor]:
+def with_denoiser(model: object, denoiser: Denoiser) -> Callable[..., Tensor]:
     """Put a denoiser before a model."""
+    if not callable(model):
+        raise InvalidInputError(
+            "expected one model behind a denoiser, got several; put the denoiser before each of them"
+        )
     if not callable(denoiser):
         raise InvalidInputError(f"expected a denoiser (noisy, sigma) -> clean, got {type(denoiser).__name__}")
     return Denoised(model, denoiser) if isinstance(model, nn.Module) else DenoisedBlackBox(model, denoiser)
 
 
 def _classify(model: Callable[..., Tensor], denoiser: Denoiser, x: Tensor, tau: Tensor) -> Tensor:
-    bounds = level_range(model)  # of a network that takes a level itself
-    return told(model, _denoise(denoiser, x, tau), tau if bounds is None else tau.clamp(*bounds))
+    return told(model, _denoise(denoiser, x, tau), tau)
 
 
 def _denoise(denoiser: Denoiser, x: Tensor, tau: Tensor | None) -> Tensor:

@@ -12,12 +12,13 @@ from sigmax.budget import Budget
 from sigmax.data import check_spelling, has_splits
 from sigmax.data.reference import DataReference
 from sigmax.errors import DataError, InvalidInputError, ModelError
+from sigmax.experts import ClassRule
 from sigmax.models import ModelCard, load_model
 from sigmax.models.reference import ModelReference
 from sigmax.noise import Gaussian, SmoothingDistribution, find_noise
 from sigmax.paper.presets import read_file
 from sigmax.plain import from_plain, to_plain
-from sigmax.runs import CertificationSpec
+from sigmax.runs import CertificationSpec, ExpertReference
 from sigmax.search import search_for
 from sigmax.train import Recipe
 from sigmax.train.presets import decided_by, make_recipe
@@ -50,6 +51,12 @@ class Certification:
     name: str
     network: Network
     spec: CertificationSpec  # but for where it runs
+    experts: tuple[Network, ...] = ()  # further networks, among which the search chooses
+
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        """All networks that it needs."""
+        return (self.network, *self.experts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +87,7 @@ class Experiment:
         runs = {
             name: {"network": run.network.name}
             | {part: to_plain(getattr(run.spec, part)) for part in ("search", "noise", "budget")}
+            | ({"experts": [e.name for e in run.experts], "class_rule": run.spec.class_rule} if run.experts else {})
             for name, run in self.certifications.items()
         }
         data = {"skip": self.data.skip, "max": self.data.max}
@@ -123,6 +131,8 @@ class _Certify:
     search: str
     steps: int | tuple[int, ...] = ()  # K of the search: a certification for each
     noise: str | None = None  # by default that of the training
+    experts: tuple[str, ...] = ()  # further networks, among which the search chooses for each input
+    class_rule: ClassRule = "first"
     label: str | None = None
 
 
@@ -241,6 +251,7 @@ def _certifications(table: dict[str, Any], file: _File, networks: dict[str, Netw
     block = from_plain(_Certify, _take(_Certify, settings))
     budget = from_plain(Budget, to_plain(file.sampling) | _take(Budget, settings))
     for network in _matching(_each(block.networks), networks):
+        experts = tuple(each for each in _matching(block.experts, networks) if each is not network)
         noise = find_noise(block.noise) if block.noise else network.noise
         for given in [{"steps": steps, **settings} for steps in _each(block.steps)] or [settings]:
             search = search_for(network.sigma, network.sigma_range, block.search, **given)
@@ -249,9 +260,18 @@ def _certifications(table: dict[str, Any], file: _File, networks: dict[str, Netw
             parts += [f"k{steps}"] if steps is not None else []
             parts += [f"n{samples}"] if samples != 1 else []
             parts += [f"l{noise.norm}"] if noise != network.noise else []
+            parts += ["experts"] if experts else []
             parts += [block.label] if block.label else []
-            spec = CertificationSpec(model=network.model, data=file.data, search=search, noise=noise, budget=budget)
-            yield Certification(name="-".join(parts), network=network, spec=spec)
+            spec = CertificationSpec(
+                model=network.model,
+                data=file.data,
+                search=search,
+                experts=tuple(ExpertReference(model=e.model, sigma=e.sigma, bounds=e.sigma_range) for e in experts),
+                class_rule=block.class_rule,
+                noise=noise,
+                budget=budget,
+            )
+            yield Certification(name="-".join(parts), network=network, spec=spec, experts=experts)
 
 
 def _matching(patterns: tuple[str, ...], networks: dict[str, Network]) -> list[Network]:

@@ -95,7 +95,7 @@ class Step:
 
 
 def make_plan(experiment: Experiment, out: Path, *, machine: Machine, sources: Sources, only: str = "*") -> list[Step]:
-    """Every step in its order: each network, then what is certified with it.
+    """Every step in its order: each network, then what is certified with it and those before.
 
     A step goes at the pace of the same work on the same architecture before in this folder; where there was none, the
     machine is timed.
@@ -111,17 +111,19 @@ def make_plan(experiment: Experiment, out: Path, *, machine: Machine, sources: S
     if not runs:
         names = ", ".join(experiment.certifications)
         raise InvalidInputError(f"expected a pattern for some of {names}, got only={only!r}")
-    needed = {run.network.name for run in runs}
+    needed = {network.name for run in runs for network in run.networks}
     for network in reversed(experiment.networks.values()):  # what is fine-tuned comes after what it starts from
         if network.name in needed and network.start:
             needed.add(network.start)
     size = size_of(experiment, sources)
     inputs = len(experiment.data.indices(size.test))
     steps: list[Step] = []
+    order = list(experiment.networks)
     for network in (network for name, network in experiment.networks.items() if name in needed):
         if network.recipe is not None:
             steps.append(_training(network, network.recipe, out / network.model.name, size))
-        steps += [_certification(run, out / RUNS / run.name, inputs) for run in runs if run.network is network]
+        ready = [run for run in runs if max(run.networks, key=lambda each: order.index(each.name)) is network]
+        steps += [_certification(run, out / RUNS / run.name, inputs) for run in ready]
     speed = cache(partial(measure_speed, shape=size.shape, classes=size.classes, machine=machine))
 
     def seconds(step: Step) -> float:
@@ -152,12 +154,13 @@ def _training(network: Network, recipe: Recipe, folder: Path, size: DataSize) ->
 
 def _certification(run: Certification, folder: Path, inputs: int) -> Step:
     budget, search = run.spec.budget, run.spec.search
+    choosing = (budget.n0 + search.cost()) * len(run.networks)
     done, past = 0, (0, 0.0)
     if (folder / TABLE).exists():
         table = read_table(folder)
         done = len(table)
-        past = int(table.samples.sum()) + done * (budget.n0 + search.cost()), float(np.nansum(table.seconds))
+        past = int(table.samples.sum()) + done * choosing, float(np.nansum(table.seconds))
     left, pace = max(0, inputs - done), (run.network.arch, search.label())
-    passes = left * (budget.n0 + budget.n + search.cost())  # at most: an input may stop early or get fewer
+    passes = left * (choosing + budget.n)  # at most: an input may stop early or get fewer
     slow = left * search.cost() if isinstance(search, AscentSearch | GridSearch) else 0
     return Step(kind="certify", name=run.name, pace=pace, done=done, total=inputs, passes=passes, slow=slow, past=past)

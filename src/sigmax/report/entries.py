@@ -7,9 +7,9 @@ from typing import TypeVar, final
 
 import numpy as np
 
+from sigmax import metrics
 from sigmax.budget import Budget
 from sigmax.data import ImageSource
-from sigmax.metrics import average_certified_radius, special_backend
 from sigmax.named import Named, name_of
 from sigmax.rounding import format_whole
 from sigmax.runs import Run
@@ -31,16 +31,18 @@ class Entry:
         self.sigma0 = spec.search.initial if spec else one_sigma
         # Training and certification as the paper calls them, else how sigma was chosen, else its own name.
         families = {True: "per-input sigma", False: "fixed sigma", None: name}
-        self.family = (spec and spec.method) or families[self.is_per_input]
+        several = "experts" if spec and spec.experts else None
+        self.family = several or (spec and spec.method) or families[self.is_per_input]
         self.search = spec.search.label() if spec and spec.is_per_input else ""
         self.steps = spec.search.steps if spec and isinstance(spec.search, AscentSearch) else None  # K
         self.upper = spec.search.upper if spec else None  # the largest sigma that the search may choose
         self.n = spec.budget.n if spec else int(table.samples.max(initial=0)) or None  # the most that an input got
-        # n and alpha in words, with all that gave some inputs fewer samples or other radii.
+        # n in words, with all that gave some inputs fewer samples or other radii.
         self.samples = _describe_samples(spec.budget) if spec else f"{self.n:,}" if self.n else "not recorded"
+        self.is_at = bool(spec and spec.budget.radii)  # radii were rounded down to these, and so was the ACR
         self.sampling = f"n = {self.samples}" + (f", alpha = {format_whole(spec.budget.alpha)}" if spec else "")
         self.backend = (found and found.backend) or ""  # what ran the network, with its version
-        self.special_backend = special_backend(self.backend)
+        self.special_backend = metrics.special_backend(self.backend)
         self.noise = run.noise  # "exact" or "float"
         self.network = found.fingerprint if found else ""  # of the network, its backend and the noise
         self.data = found.data if found else ""  # digest of the data set
@@ -54,7 +56,12 @@ class Entry:
     @property
     def acr(self) -> float:
         """Average certified radius."""
-        return average_certified_radius(self.table)
+        return metrics.average_certified_radius(self.table)
+
+    @property
+    def acr_text(self) -> str:
+        """ACR, marked where it was rounded down with the radii."""
+        return metrics.format_acr(self.acr, is_at=self.is_at)
 
     @property
     def has_times(self) -> bool:
@@ -96,6 +103,11 @@ def describe_named(thing: Named) -> str:
     settings = {key: value for key, value in thing.settings().items() if key != "initial" and value is not None}
     said = (f"{key} {list(value) if isinstance(value, tuple) else value}" for key, value in settings.items())
     return ": ".join(filter(None, (name_of(type(thing)), ", ".join(said))))
+
+
+def kinds_of_answers(runs: Iterable[Entry]) -> str:
+    """Which kinds of certificate the runs show."""
+    return " and ".join(sorted({metrics.kind_of_answers(run.table) for run in runs}))
 
 
 def joined(*parts: str) -> str:

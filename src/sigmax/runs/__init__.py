@@ -7,7 +7,9 @@ if TYPE_CHECKING:
     from sigmax.runs.folder import MEMORY as MEMORY
     from sigmax.runs.folder import RunFolder as RunFolder
     from sigmax.runs.spec import CertificationSpec as CertificationSpec
+    from sigmax.runs.spec import ExpertReference as ExpertReference
     from sigmax.runs.spec import Found as Found
+    from sigmax.runs.spec import Shard as Shard
     from sigmax.runs.spec import read_spec as read_spec
     from sigmax.runs.table import CONFIG as CONFIG
     from sigmax.runs.table import TABLE as TABLE

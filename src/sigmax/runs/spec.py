@@ -5,13 +5,15 @@ compares it, and reports read it back.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from sigmax.budget import Budget
 from sigmax.data.reference import DataReference
 from sigmax.errors import InvalidInputError, RecordError, without_password
+from sigmax.experts import Bounds, ClassRule
 from sigmax.models.reference import ModelReference
 from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
@@ -19,6 +21,27 @@ from sigmax.plain import from_plain, to_plain
 from sigmax.search.base import SigmaSearch
 
 VERSION = 1
+T = TypeVar("T")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """One of several parts of a request that run apart from each other, such as the first of four."""
+
+    number: int  # from 1 on
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.count:
+            raise InvalidInputError(f"expected a shard from 1/{self.count} to {self.count}/{self.count}, got {self}")
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    def of(self, blocks: Sequence[T]) -> list[T]:
+        """The blocks of this shard: every count-th, so that all shards take about as long."""
+        return list(blocks[self.number - 1 :: self.count])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +59,15 @@ class Found:
     arch: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertReference:
+    """A further network to choose from, with its noise levels."""
+
+    model: ModelReference
+    sigma: float  # its sigma0
+    bounds: Bounds = None  # of its sigma; None: [sigma0 / 4, 2 sigma0]
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificationSpec:
@@ -43,6 +75,8 @@ class CertificationSpec:
 
     Args:
         model: The model and how it runs.
+        experts: Further networks. The search then chooses the network of each input too; the model is the first.
+        class_rule: Which class is certified where there are several networks; see `Experts`.
         data: Which images.
         search: How sigma is chosen, with its limits.
         noise: The smoothing distribution.
@@ -53,6 +87,7 @@ class CertificationSpec:
         batch: Noisy samples per forward pass; None: the fastest, found by a probe.
         memory: A memory to settle answers in; by default per-input runs keep their own.
         frozen: The memory is frozen: answers are those of its fixed classifier, and nothing is stored.
+        shard: The part of the inputs to certify, without settling; None: all of them.
         found: What the model and the data turned out to be; None: not resolved yet.
         version: Of this form.
     """
@@ -60,6 +95,8 @@ class CertificationSpec:
     model: ModelReference
     data: DataReference
     search: SigmaSearch
+    experts: tuple[ExpertReference, ...] = ()
+    class_rule: ClassRule = "first"
     noise: SmoothingDistribution = field(default_factory=Gaussian)
     exact: bool = True
     budget: Budget = field(default_factory=Budget)
@@ -67,6 +104,7 @@ class CertificationSpec:
     batch: int | None = None
     memory: str | None = None
     frozen: bool = False
+    shard: Shard | None = None
     found: Found | None = None
     version: int = VERSION
 
@@ -75,6 +113,14 @@ class CertificationSpec:
             raise InvalidInputError(f"expected a request of version {VERSION}, got version={self.version}")
         if self.batch is not None and self.batch < 1:
             raise InvalidInputError(f"expected batch >= 1, got batch={self.batch}")
+        how = {(each.backend, each.device) for each in self.models}
+        if len(how) > 1:
+            raise InvalidInputError(f"expected one backend and device for all experts, got {sorted(map(str, how))}")
+        if self.shard is not None and self.memory is not None:
+            raise InvalidInputError(
+                f"expected a shard without a memory, because only the merged run is settled, got memory={self.memory}; "
+                "give --memory to sigmax merge"
+            )
         if self.memory is not None and self.memory != (safe := without_password(self.memory)):
             raise InvalidInputError(
                 f"expected a memory URL without a password, because runs record it, got memory={safe} with one; "
@@ -88,20 +134,25 @@ class CertificationSpec:
             )
 
     @property
+    def models(self) -> tuple[ModelReference, ...]:
+        """All networks to choose from; certificates name them by their places here."""
+        return (self.model, *(expert.model for expert in self.experts))
+
+    @property
     def is_per_input(self) -> bool:
         """Whether sigma may differ from input to input."""
         return self.search.is_per_input
 
     @property
     def method(self) -> str | None:
-        """Training and certification together, as the paper calls them; None: the training is unknown.
+        """Training and certification together, as the paper calls them; None: it has no name for them.
 
         A network trained with one sigma is cohen, and cohen-ds with a search. One trained with per-input sigma is
         cohen-ds2 with a search, and cohen-ds2-fixed without, which the paper does not have. Plain training under
         uniform noise is what it calls yang. Certified under other noise than it was trained with, which the paper
         never does, a network is cohen-l1 or yang-l2.
         """
-        if self.found is None or self.found.trained is None:
+        if self.found is None or self.found.trained is None or self.experts:
             return None
         base, is_ds2, _ = self.found.trained.partition("-ds2")
         noise = name_of(type(self.noise))
@@ -125,7 +176,9 @@ class CertificationSpec:
         plain: dict[str, Any] = to_plain(self)
         del plain["data"]["max"]
         if self.found is not None:
-            del plain["model"]["name"], plain["model"]["device"], plain["data"]["name"], plain["data"]["preprocess"]
+            del plain["data"]["name"], plain["data"]["preprocess"]
+            for model in (plain["model"], *(expert["model"] for expert in plain["experts"])):
+                del model["name"], model["device"]
         return plain
 
 

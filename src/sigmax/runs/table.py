@@ -59,6 +59,11 @@ def _number(label: int | None) -> int:
     return ABSTAIN if label is None else label
 
 
+def _level(tau: float | None) -> float:
+    """NaN where the network takes no level."""
+    return float("nan") if tau is None else tau
+
+
 # Each column of the table, in order: what a line says there.
 _COLUMNS: dict[str, Callable[[_Row], object]] = {
     "idx": lambda row: row.idx,
@@ -79,6 +84,10 @@ _COLUMNS: dict[str, Callable[[_Row], object]] = {
     "point_p_lower": lambda row: row.point.p_lower,
     "point_n": lambda row: row.point.n,
     "point_alpha": lambda row: row.point.alpha,
+    "tau": lambda row: _level(row.proof.tau),
+    "expert": lambda row: row.proof.expert,
+    "point_tau": lambda row: _level(row.point.tau),
+    "point_expert": lambda row: row.point.expert,
 }
 COLUMNS = tuple(_COLUMNS)
 HEADER = "\t".join(COLUMNS) + "\n"
@@ -91,21 +100,22 @@ def format_row(
 ) -> str:
     """One line of the table, floats at full precision.
 
-    `predict` and `radius` are the settled answer where a memory settled it, and `sigma`, `p_lower`, `n` and `alpha`
-    are those of the certificate it relies on. Else they are the point certificate, and `rule` says "point".
+    `predict` and `radius` are the settled answer where a memory settled it, and `sigma`, `p_lower`, `n`, `alpha`,
+    `tau` and `expert` are those of the certificate it relies on. Else they are the point certificate, and `rule` says
+    "point". `expert` is the place of the network in the request, 0 for its model.
     """
     row = _Row(idx=idx, truth=truth, point=point, settled=settled, seconds=seconds)
     return "\t".join(str(say(row)) for say in _COLUMNS.values()) + "\n"
 
 
-def without_time(line: str) -> list[str]:
-    """The fields of a line but for how long the input took: the same at every repetition."""
-    return [field for name, field in _fields(line) if name != "time"]
+def without_time(line: str, columns: Sequence[str] = COLUMNS) -> list[str]:
+    """The fields of a line in these columns but for how long the input took: the same at every repetition."""
+    return [field for name, field in _fields(line) if name != "time" and (not name or name in columns)]
 
 
-def point_part(line: str) -> list[str]:
-    """The fields of a line that no memory decides."""
-    return [field for name, field in _fields(line) if name in _POINT]
+def point_part(line: str, columns: Sequence[str] = COLUMNS) -> list[str]:
+    """The fields of a line in these columns that no memory decides."""
+    return [field for name, field in _fields(line) if name in _POINT and name in columns]
 
 
 def _fields(line: str) -> list[tuple[str, str]]:
@@ -134,8 +144,9 @@ class Run:
         return "float" if self.spec.found.levels is None else "exact"
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path | str) -> Run:
     """Read a run folder, or a certificate table alone."""
+    path = Path(path)
     table = read_table(path)
     config = (path if path.is_dir() else path.parent) / CONFIG
     is_run = (path.is_dir() or path.name == TABLE) and config.exists()
@@ -147,12 +158,12 @@ def read_run(path: Path) -> Run:
     return Run(table=table, spec=read_spec(config), orders=read_orders(config.parent))
 
 
-def read_runs(paths: Sequence[Path]) -> dict[Path, Run]:
+def read_runs(paths: Sequence[Path | str]) -> dict[Path, Run]:
     """Read runs and logs, each by its place; a folder that is not a run stands for the runs, else the logs, in it.
 
     Runs whose folders have the same name are named by as much of their paths as tells them apart.
     """
-    runs = {place: read_run(place) for path in paths for place in _places(path.resolve())}
+    runs = {place: read_run(place) for path in paths for place in _places(Path(path).resolve())}
     if len({run.name for run in runs.values()}) < len(runs):
         root = os.path.commonpath([place.parent for place in runs])
         for place, run in runs.items():
@@ -171,11 +182,12 @@ def _places(path: Path) -> list[Path]:
     return found
 
 
-def read_table(path: Path) -> CertificateTable:
+def read_table(path: Path | str) -> CertificateTable:
     """Read a certificate table: ours, of a run folder, or a log that others have published.
 
     A last line that was cut off is dropped. The correct column is recomputed.
     """
+    path = Path(path)
     if path.is_dir():
         path = path / TABLE
     try:
@@ -216,6 +228,8 @@ def read_table(path: Path) -> CertificateTable:
             point_radius=_radii(columns.get("point_radius", columns["radius"])),
             rule=read("rule", "", tuple),
             samples=read("point_n" if "point_n" in columns else "n", "0", _whole),
+            tau=_sigmas(columns["tau"]) if "tau" in columns else None,
+            expert=_whole(columns["expert"]) if "expert" in columns else None,
             alpha=max(map(float, columns.get("alpha", [])), default=float("nan")),
             norm=int(norms[0]),
             dropped=dropped,

@@ -88,7 +88,7 @@ class AscentSearch(BoundedSearch):
         """Ascend for a few inputs at a time; then let the pilot choose between sigma* and sigma0."""
         inputs = max(1, SEARCH_ROWS // self.samples)
         sigma = torch.cat([self._ascend(part) for part in task.split(inputs)])
-        return Choice(sigma=keep_better(task, sigma, self.initial, samples=self.pilot))
+        return keep_better(task, Choice(sigma=sigma), samples=self.pilot)
 
     def cost(self) -> int:
         """A forward and a backward pass per step and draw, and two pilots."""

@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, final
 
 import torch
@@ -11,10 +12,11 @@ from torch import Tensor
 
 from sigmax.bounds import clopper_pearson_lower
 from sigmax.errors import InvalidInputError
+from sigmax.experts import Expert
 from sigmax.models.classifier import BaseClassifier
 from sigmax.named import Named, name_of
 from sigmax.noise import SmoothingDistribution
-from sigmax.sampling import Progress, count_classes
+from sigmax.sampling import Progress, count_by_expert
 from sigmax.streams import Stage, Stream
 
 # Rows of every forward pass of `mean_probabilities`. One shape, so that sigma does not depend on the inputs searched
@@ -24,9 +26,9 @@ SEARCH_ROWS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchTask:
-    """Inputs whose sigma is to be found. They will then be certified with n samples at level alpha."""
+    """Inputs whose noise and network are to be found. They will then be certified with n samples at level alpha."""
 
-    classifier: BaseClassifier
+    experts: tuple[Expert, ...]  # the networks to choose from; most tasks have one
     noise: SmoothingDistribution
     x: Tensor  # inputs *dims
     label: Tensor | None  # (inputs,): the prediction under sigma0; None: the class is free
@@ -35,8 +37,14 @@ class SearchTask:
     indices: tuple[int, ...]  # of the inputs in their data set
     stream: Callable[[int, Stage], Stream]  # the random stream of an index, from its start
     batch_size: int
+    leader: Tensor | None = None  # (inputs,): the expert whose prediction the label is; None: the first
     levels: int | None = None  # inputs are multiples of 1 / levels, and `hits` draws exact noise
     on_progress: Progress | None = None
+
+    @property
+    def classifier(self) -> BaseClassifier:
+        """The first network, for searches that know only one."""
+        return self.experts[0].classifier
 
     def streams(self, stage: Stage) -> list[Stream]:
         """One random stream per input, each from its start."""
@@ -46,14 +54,32 @@ class SearchTask:
         """This sigma for every input, (inputs,)."""
         return self.x.new_full((len(self.x),), sigma)
 
-    def hits(self, places: Tensor, sigma: Tensor, *, n: int, streams: Sequence[Stream]) -> Tensor:
-        """How many of n samples at sigma have the task's label, for the inputs at these places, (places,)."""
-        if self.label is None:
-            raise InvalidInputError("expected a fixed class to count its hits, got none; set fixes_class=True")
-        counts = count_classes(
-            self.classifier,
+    def start(self) -> "Choice":
+        """Where a search begins: each input's leader under its sigma0."""
+        start = Choice(sigma=self.constant(self.experts[0].sigma), expert=self.leader)
+        sigmas = self.x.new_tensor([expert.sigma for expert in self.experts])
+        return replace(start, sigma=sigmas[start.network.to(sigmas.device)])
+
+    def counts(
+        self,
+        places: Tensor,
+        sigma: Tensor,
+        *,
+        tau: Tensor | None = None,
+        expert: Tensor | None = None,
+        n: int,
+        streams: Sequence[Stream],
+    ) -> Tensor:
+        """How often each class leads among n samples at sigma, for the inputs at these places, (places, classes).
+
+        `tau` and `expert`, (places,), are as in `Choice`.
+        """
+        return count_by_expert(
+            [each.classifier for each in self.experts],
             self.x[places.to(self.x.device)],
             sigma,
+            tau=tau,
+            expert=expert,
             noise=self.noise,
             levels=self.levels,
             n=n,
@@ -61,14 +87,48 @@ class SearchTask:
             batch_size=self.batch_size,
             on_progress=self.on_progress,
         )
+
+    def hits(
+        self,
+        places: Tensor,
+        sigma: Tensor,
+        *,
+        tau: Tensor | None = None,
+        expert: Tensor | None = None,
+        n: int,
+        streams: Sequence[Stream],
+    ) -> Tensor:
+        """How many of n samples at sigma have the task's label, (places,); see `counts`."""
+        if self.label is None:
+            raise InvalidInputError("expected a fixed class to count its hits, got none; set fixes_class=True")
+        counts = self.counts(places, sigma, tau=tau, expert=expert, n=n, streams=streams)
         return counts.gather(1, self.label.cpu()[places, None]).squeeze(1)
+
+    def checked(self, choice: "Choice") -> "Choice":
+        """What a search found, in the dtype of the inputs; refuses what cannot be."""
+        if not isinstance(choice, Choice) or choice.sigma.shape != (len(self.x),):
+            got = tuple(choice.sigma.shape) if isinstance(choice, Choice) else type(choice).__name__
+            raise InvalidInputError(
+                f"expected a Choice with one sigma per input from the search, got {got} for {len(self.x)} inputs"
+            )
+        sigma = choice.sigma.to(self.x)  # as noise is scaled: a certificate must not speak of another sigma
+        for index, level in zip(self.indices, sigma.tolist(), strict=True):
+            if not 0.0 < level < float("inf"):
+                raise InvalidInputError(
+                    f"expected sigma > 0 for every input, got sigma[{index}]={level}; "
+                    "lower the step size, set bounds, or use --search ascent"
+                )
+        experts = choice.network.tolist()
+        if not all(0 <= place < len(self.experts) for place in experts):
+            raise InvalidInputError(f"expected experts below {len(self.experts)}, as many as there are, got {experts}")
+        return replace(choice, sigma=sigma, tau=None if choice.tau is None else choice.tau.to(self.x))
 
     def split(self, size: int) -> Iterator["SearchTask"]:
         """The task in parts of at most this many inputs."""
         for start in range(0, len(self.x), size):
             part = slice(start, start + size)
-            label = None if self.label is None else self.label[part]
-            yield replace(self, x=self.x[part], label=label, indices=self.indices[part])
+            label, leader = (None if values is None else values[part] for values in (self.label, self.leader))
+            yield replace(self, x=self.x[part], label=label, leader=leader, indices=self.indices[part])
 
     def worked(self, forward_passes: int) -> None:
         """Report work done, in forward passes of one sample."""
@@ -82,9 +142,27 @@ class Choice:
 
     sigma: Tensor  # (inputs,): the noise level, in the dtype of the inputs
     tau: Tensor | None = None  # (inputs,): the level that a noise-aware network is told; None: sigma
-    expert: Tensor | None = None  # (inputs,): which of several networks; None: the first
+    expert: Tensor | None = None  # (inputs,) on the CPU: which of several networks; None: the first
 
-    def __getitem__(self, part: slice) -> "Choice":
+    @property
+    def told(self) -> Tensor:
+        """The level that each input's network is told, if it takes one, (inputs,)."""
+        return self.sigma if self.tau is None else self.tau
+
+    @property
+    def network(self) -> Tensor:
+        """The place of each input's network among the experts, (inputs,)."""
+        return torch.zeros(len(self.sigma), dtype=torch.int64) if self.expert is None else self.expert
+
+    @classmethod
+    def joined(cls, choices: Sequence["Choice"]) -> "Choice":
+        """The choices for several groups of inputs as one."""
+        sigma, tau, expert = (
+            torch.cat([getattr(each, name) for each in choices]) for name in ("sigma", "told", "network")
+        )
+        return cls(sigma=sigma, tau=tau, expert=expert)
+
+    def __getitem__(self, part: slice | Tensor) -> "Choice":
         """The choice for some of the inputs."""
         tau, expert = (None if values is None else values[part] for values in (self.tau, self.expert))
         return Choice(sigma=self.sigma[part], tau=tau, expert=expert)
@@ -94,6 +172,7 @@ class SigmaSearch(Named, ABC):
     """Chooses sigma for each input."""
 
     is_per_input: ClassVar[bool] = True
+    takes_experts: ClassVar[bool] = False  # whether it can choose among several networks
     initial: float  # sigma0: the search starts here, and a fixed class is predicted here
     fixes_class: bool  # whether the class is the prediction under sigma0 (paper, Eq. 2)
 
@@ -114,6 +193,10 @@ class SigmaSearch(Named, ABC):
     def cost(self) -> int:
         """Forward passes per input, for progress and planning; a backward pass counts as two."""
 
+    def cost_of(self, experts: Sequence[Expert]) -> int:  # noqa: ARG002
+        """The same for these networks, where it depends on them."""
+        return self.cost()
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -122,6 +205,7 @@ class FixedSigma(SigmaSearch):
 
     name = "fixed"
     is_per_input: ClassVar[bool] = False
+    takes_experts: ClassVar[bool] = True  # the first answers for all inputs, such as outside a frozen memory
     initial: float
     fixes_class: bool = False  # the class is selected under the only sigma there is
 
@@ -183,32 +267,51 @@ def mean_probabilities(classifier: BaseClassifier, noisy: Tensor, sigma: Tensor)
     return probs[: len(rows)].reshape(inputs, draws, -1).mean(dim=1)
 
 
-def projected_radius(task: SearchTask, sigma: Tensor, *, samples: int) -> Tensor:
+def projected_radius(
+    task: SearchTask, sigma: Tensor, *, tau: Tensor | None = None, expert: Tensor | None = None, samples: int
+) -> Tensor:
     r"""The radius $J(\sigma)$ that certification would give, estimated by a pilot, in float64.
 
-    $J(\sigma) = R_\sigma(\mathrm{CP}(\tilde p N, N, \alpha))$ with $\tilde p = (k + 1/2)/(m + 1)$. Here k of the m
-    pilot samples have the task's label, CP is the Clopper-Pearson lower bound, and N and alpha are those of the
-    certification; J is 0 where it would abstain. The pilot has its own random stream, and every sigma sees the same
-    noise. `sigma` has one value per input, (inputs,), or several, (choices, inputs).
+    The pilot has its own random stream, and every choice sees the same noise. `sigma`, and with it `tau` and `expert`,
+    have one value per input, (inputs,), or several, (choices, inputs).
     """
     choices = sigma.shape[:-1].numel()
     places = torch.arange(len(task.x)).repeat(choices)
     streams = [stream for _ in range(choices) for stream in task.streams(Stage.PILOT)]
-    hits = task.hits(places, sigma.flatten(), n=samples, streams=streams)
-    radii = []
-    for k, level in zip(hits.tolist(), sigma.flatten().tolist(), strict=True):
-        p_lower = clopper_pearson_lower((k + 0.5) / (samples + 1) * task.n, task.n, alpha=task.alpha)
-        radii.append(task.noise.radius(p_lower, sigma=level) if p_lower > 0.5 else 0.0)
+    told, network = (None if values is None else values.flatten() for values in (tau, expert))
+    hits = task.hits(places, sigma.flatten(), tau=told, expert=network, n=samples, streams=streams)
+    expected = partial(expected_radius, samples=samples, n=task.n, alpha=task.alpha, noise=task.noise)
+    radii = [expected(k, sigma=level) for k, level in zip(hits.tolist(), sigma.flatten().tolist(), strict=True)]
     return torch.tensor(radii, dtype=torch.float64).reshape(sigma.shape)
 
 
-def keep_better(task: SearchTask, sigma: Tensor, initial: float, *, samples: int) -> Tensor:
-    """Replace sigma by sigma0 unless a pilot projects a larger radius for sigma; without samples, keep all."""
+def expected_radius(
+    hits: int, *, samples: int, n: int, alpha: float, noise: SmoothingDistribution, sigma: float
+) -> float:
+    r"""The radius $J$ to expect of a certification where some samples hit its class; 0 where it would abstain.
+
+    $J(\sigma) = R_\sigma(\mathrm{CP}(\tilde p N, N, \alpha))$ with $\tilde p = (k + 1/2)/(m + 1)$. Here k of the m
+    samples have the class, CP is the Clopper-Pearson lower bound, and N and alpha are those of the certification.
+    """
+    p_lower = clopper_pearson_lower((hits + 0.5) / (samples + 1) * n, n, alpha=alpha)
+    return noise.radius(p_lower, sigma=sigma) if p_lower > 0.5 else 0.0
+
+
+def keep_better(task: SearchTask, found: Choice, *, samples: int) -> Choice:
+    """Replace a choice by the start unless a pilot projects a larger radius for it; without samples, keep all."""
     if not samples:
-        return sigma
-    start = task.constant(initial)
-    own, kept = projected_radius(task, torch.stack([sigma, start]), samples=samples)
-    return torch.where((own > kept).to(sigma.device), sigma, start)
+        return found
+    both = (found, task.start())
+    sigma, tau = torch.stack([each.sigma for each in both]), torch.stack([each.told for each in both])
+    expert = torch.stack([each.network for each in both])
+    own, kept = projected_radius(task, sigma, tau=tau, expert=expert, samples=samples)
+    is_better = own > kept
+    there = is_better.to(sigma.device)
+    return Choice(
+        sigma=torch.where(there, sigma[0], sigma[1]),
+        tau=torch.where(there, tau[0], tau[1]),
+        expert=torch.where(is_better, expert[0], expert[1]),
+    )
 
 
 def with_draws(label: str, draws: int) -> str:

@@ -1,5 +1,7 @@
 """A smooth curve through the hit rates at several sigmas: the few samples of each also inform its neighbours.
 
+For a noise-aware network it is a surface over sigma and tau, the level that the network is told.
+
 For example, if a network hits the class always at one sigma and rarely at the next but one, its hit rate must be
 falling at the sigma between, even if the few samples there all hit.
 """
@@ -22,6 +24,8 @@ Numbers = NDArray[np.float64]
 # squared exponential, with deviation _WANDER and length scale _LENGTH, plus a constant offset of deviation _LEVEL. Of
 # the few settings tried on a CIFAR-10 network at 16 sigmas, this was slightly the best (benchmarks/sigma_search.py).
 _MEAN, _WANDER, _LENGTH, _LEVEL = 2.0, 2.0, 0.4, 1.0
+# Length scale of the surface along log(tau / sigma).
+_TOLD_LENGTH = 1.0
 # Newton's method on a concave function, with each step halved until it climbs; it ends when nothing moves by _STILL.
 _NEWTON, _HALVINGS, _STILL = 100, 30, 1e-9
 # Radii are computed at these probits and interpolated linearly. Beyond them, certification sees no difference.
@@ -42,10 +46,10 @@ def fit_probits(
     Args:
         hits: Hits of each input at each sigma, (inputs, sigmas).
         draws: Samples of each input at each sigma, (inputs, sigmas).
-        sigmas: Where they were drawn, (sigmas,).
-        grid: Where to predict, (grid,).
+        sigmas: Where they were drawn: sigmas, (sigmas,), or sigmas and taus, (sigmas, 2).
+        grid: Where to predict, (grid,) or (grid, 2).
     """
-    here, there = np.log(sigmas), np.log(grid)
+    here, there = _coordinates(sigmas), _coordinates(grid)
     prior = _covariance(here, here)  # sigmas sigmas
     z, weights = np.full(hits.shape, _MEAN), np.zeros(hits.shape)
     for _ in range(_NEWTON):
@@ -70,9 +74,9 @@ class ExpectedRadii:
 
     def __init__(self, noise: SmoothingDistribution, grid: Sequence[float], *, n: int, alpha: float) -> None:
         lower = [clopper_pearson_lower(p * n, n, alpha=alpha) for p in ndtr(_PROBITS).tolist()]
-        self._radii = np.array(
-            [[noise.radius(p, sigma=sigma) if p > 0.5 else 0.0 for p in lower] for sigma in grid]
-        )  # grid probits
+        sigmas, places = np.unique(np.asarray(grid), return_inverse=True)
+        radii = [[noise.radius(p, sigma=sigma) if p > 0.5 else 0.0 for p in lower] for sigma in sigmas.tolist()]
+        self._radii = np.array(radii)[places]  # grid probits
 
     def __call__(self, mean: Numbers, deviation: Numbers) -> Numbers:
         """J (inputs, grid) for probits of this mean and standard deviation, both (inputs, grid)."""
@@ -81,8 +85,16 @@ class ExpectedRadii:
         return np.stack(radii, axis=1)
 
 
+def _coordinates(places: Numbers) -> Numbers:
+    """Log sigma and log(tau / sigma) of sigmas, or of sigmas and taus, (2, places)."""
+    sigma, tau = (places, places) if places.ndim == 1 else places.T
+    return np.stack([np.log(sigma), np.log(tau / sigma)])
+
+
 def _covariance(a: Numbers, b: Numbers) -> Numbers:
-    covariance: Numbers = _WANDER**2 * np.exp(-0.5 * (np.subtract.outer(a, b) / _LENGTH) ** 2) + _LEVEL**2
+    along, across = (np.subtract.outer(*values) for values in zip(a, b, strict=True))
+    distance = (along / _LENGTH) ** 2 + (across / _TOLD_LENGTH) ** 2
+    covariance: Numbers = _WANDER**2 * np.exp(-0.5 * distance) + _LEVEL**2
     return covariance
 
 

@@ -1,20 +1,22 @@
-"""Successive halving over a few sigmas: a search that needs no gradients."""
+"""Successive halving over a few sigmas, told levels and networks: a search that needs no gradients."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from sigmax.errors import InvalidInputError
+from sigmax.experts import Expert
 from sigmax.search.base import BoundedSearch, Choice, SearchTask, check_positive, keep_better, resolved_bounds
+from sigmax.search.candidates import Candidates
 from sigmax.search.curve import ExpectedRadii, fit_probits
 from sigmax.streams import Stage
 
-# Points of the fine grid per candidate.
-_FINER = 4
+# Samples of all rounds together, for families of networks: below 5 % of n = 100,000 with the pilots and the selection.
+_MOST = 4_096
 
 
 @final
@@ -27,6 +29,9 @@ class HalvingSearch(BoundedSearch):
     input see the same noise, so that luck favours none of them. At the end, sigma0 is kept unless a pilot on fresh
     noise finds sigma* better.
 
+    A noise-aware network is tried with several told levels at each sigma. Several networks are tried together, each
+    with a grid inside its own bounds; then the samples per candidate shrink, so that all cost at most about 4,000.
+
     Args:
         initial: sigma0, usually the noise level that the network was trained with.
         candidates: Sigmas on the grid, from the lower to the upper bound.
@@ -34,9 +39,12 @@ class HalvingSearch(BoundedSearch):
         rounds: Number of rounds.
         bounds: Bounds of sigma; by default [sigma0 / 4, 2 sigma0].
         pilot: Samples in which sigma* must beat sigma0; 0: always take sigma*.
+        taus: The levels that a noise-aware network is told, as multiples of sigma, as far as they are inside the
+            bounds.
     """
 
     name = "halving"
+    takes_experts: ClassVar[bool] = True
     revision: ClassVar[int] = 2  # 1 judged each sigma by its own hits
     initial: float
     candidates: int = 13
@@ -45,9 +53,14 @@ class HalvingSearch(BoundedSearch):
     bounds: tuple[float, float] | None = None
     pilot: int = 128
     fixes_class: bool = True
+    taus: tuple[float, ...] = (0.7, 1.0, 1.41, 2.0, 2.8)
 
     def __post_init__(self) -> None:
         check_positive("sigma", self.initial)
+        if not self.taus or len(set(self.taus)) < len(self.taus):
+            raise InvalidInputError(f"expected one or more different taus, got taus={self.taus}")
+        for ratio in self.taus:
+            check_positive("taus", ratio)
         if self.candidates < 2 or self.samples < 1 or self.rounds < 1 or self.pilot < 0:
             raise InvalidInputError(
                 "expected candidates >= 2, samples >= 1, rounds >= 1 and pilot >= 0, got "
@@ -65,31 +78,55 @@ class HalvingSearch(BoundedSearch):
         return self._within("halving")
 
     def find(self, task: SearchTask) -> Choice:
-        """Halve in all rounds; then let the pilot choose between sigma* and sigma0."""
-        return Choice(sigma=keep_better(task, self._winners(task), self.initial, samples=self.pilot))
+        """Halve in all rounds; then let the pilot choose between the winner and the start."""
+        return keep_better(task, self._winners(task), samples=self.pilot)
 
     def cost(self) -> int:
         """The samples of all rounds, and two pilots."""
-        return sum(left * samples for left, samples in self._plan()) + 2 * self.pilot
+        return self._cost(self.candidates)
 
-    def _plan(self) -> list[tuple[int, int]]:
-        """Each round as (sigmas left, samples per sigma)."""
-        return [(max(2, -(-self.candidates >> i)), self.samples << i) for i in range(self.rounds)]
+    def cost_of(self, experts: Sequence[Expert]) -> int:
+        """The same for all candidates of these networks."""
+        return self._cost(sum(len(each.grid) for each in self._of(experts)))
 
-    def _winners(self, task: SearchTask) -> Tensor:
-        fine = torch.from_numpy(np.geomspace(*self.limits, _FINER * (self.candidates - 1) + 1))
-        grid = fine[::_FINER]
-        radii = ExpectedRadii(task.noise, fine.tolist(), n=task.n, alpha=task.alpha)
-        hits, draws = (torch.zeros(len(task.x), self.candidates, dtype=torch.int64) for _ in range(2))
-        scores = torch.zeros(len(task.x), len(fine), dtype=torch.float64)
-        streams = [[task.stream(index, Stage.SEARCH) for _ in range(self.candidates)] for index in task.indices]
-        for left, samples in self._plan():
-            chosen = scores[:, ::_FINER].topk(left, dim=1).indices
+    def _cost(self, candidates: int) -> int:
+        return sum(left * samples for left, samples in self._plan(candidates)) + 2 * self.pilot
+
+    def _plan(self, candidates: int) -> list[tuple[int, int]]:
+        """Each round as (candidates left, samples per candidate)."""
+        samples = self.samples
+        if candidates > self.candidates:
+            samples = min(samples, max(1, _MOST // (candidates * self.rounds)))
+        return [(max(2, -(-candidates >> i)), samples << i) for i in range(self.rounds)]
+
+    def _of(self, experts: Sequence[Expert]) -> list[Candidates]:
+        return [Candidates(expert, sigmas=self.candidates, taus=self.taus) for expert in experts]
+
+    def _winners(self, task: SearchTask) -> Choice:
+        families = self._of(task.experts)
+        radii = [ExpectedRadii(task.noise, each.fine[:, 0].tolist(), n=task.n, alpha=task.alpha) for each in families]
+        sizes = [len(each.grid) for each in families]
+        grid = torch.from_numpy(np.concatenate([each.grid for each in families]))  # candidates 2
+        owner = torch.repeat_interleave(torch.tensor(sizes))  # the expert of each candidate
+        hits, draws = (torch.zeros(len(task.x), len(grid), dtype=torch.int64) for _ in range(2))
+        scores = [torch.zeros(len(task.x), len(each.fine), dtype=torch.float64) for each in families]
+        streams = [[task.stream(index, Stage.SEARCH) for _ in grid] for index in task.indices]
+        for left, samples in self._plan(len(grid)):
+            known = torch.cat([part[:, each.places] for part, each in zip(scores, families, strict=True)], dim=1)
+            chosen = known.topk(left, dim=1).indices
             pairs = [(i, j) for i, row in enumerate(chosen.sort(dim=1).values.tolist()) for j in row]
             rows, columns = (torch.tensor(part) for part in zip(*pairs, strict=True))
             used = [streams[i][j] for i, j in pairs]
-            hits[rows, columns] += task.hits(rows, grid[columns], n=samples, streams=used)
+            sigma, tau = grid[columns].unbind(1)
+            hits[rows, columns] += task.hits(rows, sigma, tau=tau, expert=owner[columns], n=samples, streams=used)
             draws[rows, columns] += samples
-            curve = fit_probits(hits.numpy(), draws.numpy(), grid.numpy(), fine.numpy())
-            scores = torch.from_numpy(radii(*curve))
-        return fine[scores.argmax(dim=1)].to(task.x)
+            parts = (torch.split(values, sizes, dim=1) for values in (hits, draws))
+            scores = [
+                torch.from_numpy(radius(*fit_probits(k.numpy(), m.numpy(), each.grid, each.fine)))
+                for k, m, each, radius in zip(*parts, families, radii, strict=True)
+            ]
+        fine = torch.from_numpy(np.concatenate([each.fine for each in families]))
+        expert = torch.repeat_interleave(torch.tensor([len(each.fine) for each in families]))
+        best = torch.cat(scores, dim=1).argmax(dim=1)
+        sigma, tau = fine[best].to(task.x).unbind(1)
+        return Choice(sigma=sigma, tau=tau, expert=expert[best])

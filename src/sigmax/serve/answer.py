@@ -12,7 +12,6 @@ from torch import Tensor
 
 from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate, Rule, SettledCertificate
-from sigmax.errors import InvalidInputError
 from sigmax.jobs import UnderWay
 from sigmax.memory import FrozenMemory, Memory
 from sigmax.sampling import Progress
@@ -28,16 +27,30 @@ class Answer:
     """A class, and what is certified of it. All but the label and the rule are of the certificate that it relies on."""
 
     label: int | None  # None: abstained
-    radius: float | None = None  # None: predicted, not certified
-    sigma: float | None = None
-    alpha: float | None = None
-    p_lower: float | None = None
-    n: int | None = None
+    radius: float
+    sigma: float
+    alpha: float
+    p_lower: float
+    n: int
     tau: float | None = None
     expert: int | None = None
-    rule: Rule | None = None
+    rule: Rule | None = None  # of the memory; None: a point certificate, which no memory has settled
     is_recalled: bool = False  # from the memory, without any sampling
     digest: str | None = None  # of the frozen memory whose fixed classifier answered; None: no such
+
+    @classmethod
+    def proved(cls, point: PointCertificate) -> Self:
+        """What sampling has proved, where no memory settles it."""
+        return cls(
+            label=point.label,
+            radius=point.radius,
+            sigma=point.sigma,
+            alpha=point.alpha,
+            p_lower=point.p_lower,
+            n=point.n,
+            tau=point.tau,
+            expert=point.expert,
+        )
 
     @classmethod
     def of(cls, settled: SettledCertificate, memory: Memory, *, is_recalled: bool) -> Self:
@@ -87,18 +100,12 @@ class Answerer:
         smoothed: The classifier.
         budget: How an input is sampled.
         memory: Where answers are settled; a frozen one answers by its fixed classifier, at one sigma, and stores
-            nothing. None: the class is predicted, and nothing is certified.
+            nothing. None: answers are point certificates, and two of them may contradict.
     """
 
     def __init__(self, smoothed: SmoothedClassifier, budget: Budget, memory: Memory | None = None) -> None:
         if isinstance(memory, FrozenMemory):
-            is_one = not smoothed.search.is_per_input and abs(smoothed.search.initial / memory.sigma - 1) < 1e-6
-            if not is_one:
-                raise InvalidInputError(
-                    f"expected the one sigma={memory.sigma:g} of this frozen memory outside its balls, got "
-                    f"{'per-input sigma' if smoothed.search.is_per_input else f'sigma={smoothed.search.initial:g}'}; "
-                    f"use --sigma {memory.sigma:g} without --per-input"
-                )
+            memory.check_search(smoothed.search)
         self.smoothed = smoothed
         self.budget = budget
         self.memory = memory
@@ -121,18 +128,7 @@ class Answerer:
             on_progress: Told the number of forward passes done since the last call.
         """
         budget, index = self.budget, _index_of(x)
-        if self.memory is None:
-            (label,) = self.smoothed.predict(
-                x[None],
-                n0=budget.n0,
-                n=budget.n,
-                alpha=budget.alpha,
-                seed=budget.seed,
-                indices=[index],
-                on_progress=on_progress,
-            )
-            return Answer(label=label)
-        (recalled,) = self.recall(x[None], alpha=budget.alpha)
+        (recalled,) = [None] if self.memory is None else self.recall(x[None], alpha=budget.alpha)
         if recalled is not None:
             return recalled
         deadline = None if seconds is None else time.monotonic() + seconds
@@ -145,7 +141,7 @@ class Answerer:
             else:
                 self.smoothed.sample([one], on_progress=on_progress)
             question.show(one)
-        return self.settle(x[None], [one.point])[0]
+        return Answer.proved(one.point) if self.memory is None else self.settle(x[None], [one.point])[0]
 
     def recall(self, x: Tensor, *, alpha: float) -> list[Answer | None]:
         """What the memory can answer without sampling, for each input of a batch (batch, …)."""

@@ -64,7 +64,9 @@ class Desk:
         self.sampled = 0  # forward passes so far
         self.open = 0  # questions without an answer
         self._pace = 0.0  # forward passes per second
-        self._wake = threading.Condition()
+        self._lock = threading.Lock()
+        # One for each thread, so that a question wakes only the thread that it needs.
+        self._is_asked, self._is_unknown = threading.Condition(self._lock), threading.Condition(self._lock)
         self.is_closing = False  # whether nothing new is taken
         self._unseen: deque[_Case] = deque()
         self._unknown: deque[_Case] = deque()  # not in the memory
@@ -83,24 +85,24 @@ class Desk:
     def ask(self, questions: Sequence[Question]) -> list[Future[Answer]]:
         """A reply to come for each question; all of them are taken, or none."""
         cases = [_Case(question) for question in questions]
-        with self._wake:
+        with self._lock:
             if self.is_closing:
                 raise DeskClosedError("expected a service that takes questions, got one that shuts down; ask another")
             if self.open + len(cases) > self.most:
                 raise DeskFullError(self.open + len(cases), self.most, self._seconds_left())
             self.open += len(cases)
             self._unseen.extend(cases)
-            self._wake.notify_all()
+            self._is_asked.notify()
         return [case.reply for case in cases]
 
     def close(self) -> None:
         """Answer what was taken, then end."""
-        with self._wake:
+        with self._lock:
             self.is_closing = True
-            self._wake.notify_all()
+            self._is_asked.notify()
         self._lookups.join()
-        with self._wake:
-            self._wake.notify_all()
+        with self._lock:
+            self._is_unknown.notify()
         self._sampling.join()
 
     def _seconds_left(self) -> int:
@@ -110,8 +112,8 @@ class Desk:
 
     def _look_up_all(self) -> None:
         while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._unseen or self.is_closing)
+            with self._lock:
+                self._is_asked.wait_for(lambda: self._unseen or self.is_closing)
                 if not self._unseen:
                     return
                 alpha = self._unseen[0].question.budget.alpha
@@ -127,15 +129,16 @@ class Desk:
             for case, answer in zip(cases, found, strict=True):
                 if answer is not None:
                     self._reply(case, answer)
-            with self._wake:
-                self._unknown.extend(unknown)
-                self._wake.notify_all()
+            if unknown:
+                with self._lock:
+                    self._unknown.extend(unknown)
+                    self._is_unknown.notify()
 
     def _sample_all(self) -> None:
         turn = 0
         while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._unknown or self._active or not self._lookups.is_alive())
+            with self._lock:
+                self._is_unknown.wait_for(lambda: self._unknown or self._active or not self._lookups.is_alive())
                 if not (self._unknown or self._active):  # and nothing can come any more
                     return
                 new = self._next_group()
@@ -217,7 +220,7 @@ class Desk:
         """Settle what is proved or out of time, in one transaction; nobody waits for what was cancelled."""
         cancelled = [case for case in self._active if case.reply.cancelled()]
         self._leave(cancelled)
-        with self._wake:
+        with self._lock:
             self.open -= len(cancelled)
         done: list[_Case] = []
         points = []
@@ -243,17 +246,17 @@ class Desk:
             self._reply(case, answer)
 
     def _leave(self, cases: list[_Case]) -> None:
-        with self._wake:
+        with self._lock:
             self._active = [case for case in self._active if case not in cases]
 
     def _reply(self, case: _Case, answer: Answer) -> None:
-        with self._wake:
+        with self._lock:
             self.open -= 1
         if case.reply.set_running_or_notify_cancel():
             case.reply.set_result(answer)
 
     def _fail(self, cases: list[_Case], error: Exception) -> None:
-        with self._wake:
+        with self._lock:
             self.open -= len(cases)
         for case in cases:
             if case.reply.set_running_or_notify_cancel():

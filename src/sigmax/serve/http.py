@@ -50,8 +50,7 @@ def create_app(service: Service) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
-        await asyncio.to_thread(service.desk.close)
-        service.memory.close()
+        await asyncio.to_thread(service.close)
 
     app = FastAPI(
         title="sigmax",
@@ -220,6 +219,7 @@ class _Routes:
         """The answers; questions of a client that hangs up are dropped."""
         began = time.monotonic()
         replies = asyncio.gather(*map(asyncio.wrap_future, self.service.desk.ask(questions)))
+        replies.add_done_callback(_forget)
         leaving = asyncio.ensure_future(_hang_up(request))
         try:
             either: set[asyncio.Future[Any]] = {replies, leaving}
@@ -332,6 +332,12 @@ class _Journal:
             self.meters.count_request(route, status)
             fields = {"method": scope["method"], "route": route, "status": status}
             LOG.info("request", extra={"fields": fields | {"seconds": round(time.monotonic() - began, 6)}})
+
+
+def _forget(replies: "asyncio.Future[list[Answer]]") -> None:
+    """Look at an error that nobody waits for any more, else asyncio complains."""
+    if not replies.cancelled():
+        replies.exception()
 
 
 async def _hang_up(request: Request) -> None:

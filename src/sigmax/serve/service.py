@@ -3,12 +3,14 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from functools import lru_cache
+from typing import Any, Self, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
 from sigmax.data.preprocessing import NONE, Preprocessing
 from sigmax.errors import InvalidInputError
@@ -56,6 +58,17 @@ class Service:
     tokens: Tokens
     limits: Limits
     preprocessing: Preprocessing = NONE
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Answer what was taken, then release the memory. Closing twice is allowed."""
+        self.desk.close()
+        self.memory.close()
 
     @property
     def role(self) -> Role:
@@ -106,18 +119,22 @@ class Service:
         on_proved: Watcher | None = None,
     ) -> list[Question]:
         """Questions about images (batch, *dims), checked: one that fails later would fail others in its batch."""
-        usual = self.desk.answerer.budget
-        budget = replace(
-            usual, n=usual.n if n is None else n, alpha=usual.alpha if alpha is None else alpha, anytime=True
-        )
+        budget = _asked(self.desk.answerer.budget, n, alpha)
         if budget.n > self.limits.n:
             raise InvalidInputError(f"expected n <= {self.limits.n}, got n={budget.n}; this service allows no more")
-        smoothed = self.desk.answerer.smoothed
-        x, _ = smoothed.checked(torch.from_numpy(images), None)
-        if smoothed.levels is not None:
-            to_pixels(x, smoothed.levels)
+        if not np.isfinite(images).all():
+            raise InvalidInputError("expected finite numbers, got NaN or infinity; send pixels between 0 and 1")
+        x, levels = torch.from_numpy(images), self.desk.answerer.smoothed.levels
+        if levels is not None:
+            to_pixels(x, levels)
         until = None if deadline is None else time.monotonic() + deadline
         return [Question(x=each, budget=budget, deadline=until, on_proved=on_proved) for each in x]
+
+
+@lru_cache(maxsize=1_024)  # checking a budget takes as long as a lookup
+def _asked(usual: Budget, n: int | None, alpha: float | None) -> Budget:
+    """The usual budget, with what a question says otherwise."""
+    return replace(usual, n=usual.n if n is None else n, alpha=usual.alpha if alpha is None else alpha, anytime=True)
 
 
 def proved_fields(point: PointCertificate) -> dict[str, Any]:
@@ -139,7 +156,7 @@ def answer_fields(answer: Answer, names: Sequence[str]) -> dict[str, Any]:
         "label": answer.label,
         "class": names[answer.label] if is_named and answer.label is not None else None,
         "radius": answer.radius,
-        "shown": format_down(answer.radius or 0.0),
+        "shown": format_down(answer.radius),
         "sigma": answer.sigma,
         "alpha": answer.alpha,
         "p_lower": answer.p_lower,

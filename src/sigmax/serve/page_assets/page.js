@@ -193,7 +193,7 @@ const EVENTS = {
     showFacts(question, {
       rule: RULES[data.rule] ?? data.rule,
       sigma: data.sigma.toFixed(3), "probability at least": floor(data.p_lower),
-      samples: data.n.toLocaleString("en"), "wrong at most": data.alpha,
+      samples: data.n.toLocaleString("en"), "failure probability": data.alpha,
       from: data.recalled ? "the memory, without sampling" : "sampling, now in the memory",
       ...(data.tau === null ? {} : { "level told (tau)": data.tau.toFixed(3) }),
       ...(data.memory ? { "frozen memory": data.memory.slice(0, 12) } : {}),
@@ -202,7 +202,7 @@ const EVENTS = {
     else question.plot.hidden = true;
     if (data.nearest?.length) {
       const rows = data.nearest.map((entry) =>
-        [`entry ${entry.id}`, className(entry.label), entry.distance, entry.radius, entry.rule]);
+        [entry.distance === "0.000" ? `${entry.id}, this image` : String(entry.id), className(entry.label), entry.distance, entry.radius, entry.rule]);
       question.nearest.append(html("h3", {}, "Nearest answers in the memory"),
         html("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Nearest answers in the memory" },
           table(["entry", "class", "distance", "radius", "rule"], rows)));
