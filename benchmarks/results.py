@@ -16,11 +16,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from sigmax.files import write_atomically
+from sigmax.metrics import average_certified_radius, certified_accuracy
 from sigmax.paper.experiment import load_experiment
 from sigmax.paper.plan import size_of
 from sigmax.paper.run import compose_result
 from sigmax.report.canvas import COLOURS, LINES, PAGE, STYLE, new_figure, render, shade
-from sigmax.report.metrics import average_certified_radius, certified_accuracy
 from sigmax.report.report import TEXT, Report
 from sigmax.runs import read_table
 

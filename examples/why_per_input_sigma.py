@@ -1,6 +1,7 @@
 """Why each input wants its own sigma: the paper's Figure 1, drawn from certificates in the plane."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +75,9 @@ def describe(certificate: PointCertificate) -> str:
     return f"sigma {sigma} it {label}, p at least {p_lower}, radius {format_down(certificate.radius)}"
 
 
-def draw(fixed: SmoothedClassifier, before: list[PointCertificate], after: list[PointCertificate], path: Path) -> None:
+def draw(
+    fixed: SmoothedClassifier, before: Sequence[PointCertificate], after: Sequence[PointCertificate], path: Path
+) -> None:
     figure = Figure(figsize=(9.6, 7.9), layout="constrained")
     FigureCanvasAgg(figure)
     upper, lower = np.ravel(np.asarray(figure.subfigures(2, 1, height_ratios=(1, 1))))
@@ -88,7 +91,7 @@ def draw(fixed: SmoothedClassifier, before: list[PointCertificate], after: list[
     figure.savefig(path, dpi=125)
 
 
-def draw_map(axes: Axes, fixed: SmoothedClassifier, certificates: list[PointCertificate]) -> None:
+def draw_map(axes: Axes, fixed: SmoothedClassifier, certificates: Sequence[PointCertificate]) -> None:
     """The regions of the base classifier, and the certified ball of each input in the colour of its answer."""
     x, y, points = grid(500)
     regions = fixed.classifier.labels(points).reshape(len(y), len(x))
@@ -128,8 +131,8 @@ def draw_boundary(axes: Axes, smoothed: SmoothedClassifier) -> None:
 def draw_curves(
     panels: NDArray[np.object_],
     fixed: SmoothedClassifier,
-    before: list[PointCertificate],
-    after: list[PointCertificate],
+    before: Sequence[PointCertificate],
+    after: Sequence[PointCertificate],
 ) -> None:
     """What certification says of each input at every sigma, with the one sigma and the input's own marked."""
     smoothed = [SmoothedClassifier(fixed.classifier.model, num_classes=3, sigma=sigma) for sigma in SIGMAS.tolist()]

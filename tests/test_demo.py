@@ -7,8 +7,8 @@ from PIL import Image
 
 import sigmax.demo
 from sigmax.demo import run_demo
+from sigmax.metrics import average_certified_radius, certified_accuracy
 from sigmax.models import load_model
-from sigmax.report.metrics import average_certified_radius, certified_accuracy
 from sigmax.sampling import Progress
 
 

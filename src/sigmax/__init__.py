@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from sigmax.memory import CertificateMemory, FrozenMemory
     from sigmax.models.ensemble import Ensemble
     from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
+    from sigmax.results import Certificates
     from sigmax.search import AscentSearch, Choice, FixedSigma, GridSearch, HalvingSearch, SearchTask, SigmaSearch
     from sigmax.smoothed import SmoothedClassifier
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _HOME = {
     "AscentSearch": "sigmax.search",
     "CertificateMemory": "sigmax.memory",
+    "Certificates": "sigmax.results",
     "Choice": "sigmax.search",
     "Ensemble": "sigmax.models.ensemble",
     "Experts": "sigmax.experts",
@@ -51,6 +53,7 @@ __all__ = [  # noqa: RUF022 (the order in which a reader meets them)
     "SearchTask",
     "Choice",
     "CertificateMemory",
+    "Certificates",
     "FrozenMemory",
     "PointCertificate",
     "SettledCertificate",

@@ -35,6 +35,7 @@ class ModelCard:
     data: str | None = None  # the data set of the training
     noisy_accuracy: tuple[tuple[float, float], ...] = ()  # (sigma, share of images right under one draw of noise)
     licence: str | None = None
+    preprocess: str | None = None  # how image files become its inputs, as in `sigmax.data.preprocessing`
 
 
 def card_entry(card: ModelCard) -> dict[str, str]:

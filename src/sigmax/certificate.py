@@ -4,10 +4,12 @@ import operator
 from dataclasses import dataclass
 from typing import Literal
 
+from sigmax.rounding import format_down
+
 Rule = Literal["kept", "truncated", "inherited", "abstained", "refused"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PointCertificate:
     """With probability >= 1 - alpha, the classifier smoothed at this sigma answers `label` on the ball.
 
@@ -37,8 +39,12 @@ class PointCertificate:
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, float(value) + 0.0)  # never -0.0, which SQLite returns as 0.0
 
+    def __repr__(self) -> str:
+        """The answer alone: the other fields have names of their own."""
+        return f"<PointCertificate {_answer(self.label, self.radius, self.sigma)}>"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SettledCertificate:
     """The answer to give: it contradicts no other answer that its memory has given or will give.
 
@@ -54,6 +60,10 @@ class SettledCertificate:
     rule: Rule
     origin: int | None = None  # the entry of the memory that `proof` was sampled for; None: this input's own
 
+    def __repr__(self) -> str:
+        """The answer and how it came about."""
+        return f"<SettledCertificate {_answer(self.label, self.radius, self.sigma)}, {self.rule}>"
+
     @property
     def sigma(self) -> float:
         """The sigma of the certificate that the answer relies on."""
@@ -63,3 +73,8 @@ class SettledCertificate:
     def alpha(self) -> float:
         """The failure probability of the certificate that the answer relies on."""
         return self.proof.alpha
+
+
+def _answer(label: int | None, radius: float, sigma: float) -> str:
+    said = "abstains" if label is None else f"label={label}, radius={format_down(radius, 4)}"
+    return f"{said}, sigma={sigma:.4g}"

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from sigmax import metrics
 from sigmax.budget import Budget
 from sigmax.data import load_source
 from sigmax.data.reference import DataReference
@@ -16,7 +17,7 @@ from sigmax.engine import Tracker, certify
 from sigmax.files import write_atomically
 from sigmax.models.checkpoint import MODEL_FILE
 from sigmax.models.reference import ModelReference
-from sigmax.report import canvas, metrics
+from sigmax.report import canvas
 from sigmax.report.figures import Curves, draw_panels
 from sigmax.rounding import format_down, format_nearest
 from sigmax.runs import ABSTAIN, CertificateTable, CertificationSpec

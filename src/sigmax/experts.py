@@ -7,7 +7,8 @@ from typing import Literal, final, get_args
 from torch import Tensor
 
 from sigmax.errors import InvalidInputError
-from sigmax.models.classifier import BaseClassifier, Outputs
+from sigmax.models.classifier import BaseClassifier
+from sigmax.models.outputs import Outputs
 
 Network = Callable[..., Tensor] | BaseClassifier
 Bounds = tuple[float, float] | None

@@ -1,14 +1,12 @@
 """Inputs on their way to certificates: what is asked of them, what was decided, and what was seen so far."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-import torch
 from torch import Tensor
 
 from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
-from sigmax.errors import InvalidInputError
 from sigmax.estimation import Counts, Estimate
 from sigmax.sampling import Progress
 from sigmax.search import Choice
@@ -89,22 +87,3 @@ class UnderWay:
         others = self.counts.clone()
         others[self.label] = 0
         return Counts(n=int(self.counts.sum()), hits=int(self.counts[self.label]), rival=int(others.max()))
-
-
-def check_inputs(x: Tensor, indices: Sequence[int] | None) -> tuple[int, ...]:
-    """The indices of inputs (batch, …), by default 0, 1, 2, …; refuses inputs that cannot be certified."""
-    if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 2:
-        got = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-        raise InvalidInputError(f"expected a floating-point tensor (batch, …), got {got}; divide 8-bit images by 255")
-    if x.dtype not in (torch.float32, torch.float64):
-        raise InvalidInputError(f"expected float32 or float64, in which noise is fine enough, got {x.dtype}")
-    if x[:1].numel() == 0 and len(x):
-        raise InvalidInputError(f"expected inputs with at least one number each, got shape {tuple(x.shape)}")
-    indices = tuple(range(len(x))) if indices is None else tuple(int(index) for index in indices)
-    if len(indices) != len(x):
-        raise InvalidInputError(f"expected one index per input, got {len(indices)} for {len(x)} inputs")
-    is_finite = torch.isfinite(x).flatten(1).all(dim=1)
-    if not is_finite.all():
-        first = indices[int((~is_finite).nonzero()[0])]
-        raise InvalidInputError(f"expected finite inputs, got NaN or infinity in input {first}")
-    return indices

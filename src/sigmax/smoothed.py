@@ -16,14 +16,18 @@ from sigmax.certificate import PointCertificate
 from sigmax.errors import InvalidInputError
 from sigmax.estimation import Claim, plan_draws
 from sigmax.experts import Experts
-from sigmax.jobs import Decision, Job, UnderWay, check_inputs
+from sigmax.inputs import Inputs, check_inputs, count_inputs, progress_bar
+from sigmax.jobs import Decision, Job, UnderWay
 from sigmax.lattice import grid_slack
-from sigmax.models.classifier import BaseClassifier, Outputs
+from sigmax.models.classifier import BaseClassifier
+from sigmax.models.denoisers import Denoiser, with_denoiser
+from sigmax.models.outputs import Outputs
 from sigmax.models.reference import ModelReference
 from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution
 from sigmax.plain import to_plain
 from sigmax.pretrained import pretrained
+from sigmax.results import Certificates, gather
 from sigmax.sampling import Progress, count_by_expert, default_batch_size, noisy_batch
 from sigmax.search import Choice, FixedSigma, SearchTask, SigmaSearch
 from sigmax.search.base import BoundedSearch
@@ -50,12 +54,14 @@ class SmoothedClassifier:
             hold for every input on that grid, rounding included. None: noise in floating point.
         batch_size: Noisy samples per forward pass; by default chosen by the size of the input.
         identity: Names a model that is no `torch.nn.Module`; see `BaseClassifier`.
+        denoiser: Removes the noise before the model: a callable (noisy, sigma) -> clean, with one sigma per row in the
+            units of the inputs. So a model that never saw noise can be certified.
         stages: Stages whose noise is drawn instead of others', where another classifier draws these.
 
     Examples:
         >>> g = SmoothedClassifier(model, num_classes=10, sigma=0.25)
         >>> g.certify(x, n=10_000)[0]
-        PointCertificate(label=3, radius=0.41…, sigma=0.25, …)
+        <PointCertificate label=3, radius=0.4137, sigma=0.25>
     """
 
     def __init__(
@@ -70,11 +76,13 @@ class SmoothedClassifier:
         batch_size: int | None = None,
         identity: str | None = None,
         stages: Mapping[Stage, Stage] | None = None,
+        denoiser: Denoiser | None = None,
     ) -> None:
         if batch_size is not None and batch_size < 1:
             raise InvalidInputError(f"expected batch_size >= 1, got batch_size={batch_size}")
         if levels is not None and not 1 <= levels < 2**13:
             raise InvalidInputError(f"expected 1 <= levels < {2**13}, got levels={levels}; 255 for 8-bit images")
+        model = model if denoiser is None else with_denoiser(model, denoiser)
         self.noise = noise or Gaussian()
         self.search = sigma if isinstance(sigma, SigmaSearch) else FixedSigma(_number(sigma))
         family = model if isinstance(model, Experts) else Experts([model])
@@ -95,6 +103,11 @@ class SmoothedClassifier:
         self.batch_size = batch_size
         self._stages = dict(stages or {})
         self._asked: set[tuple[object, ...]] = set()  # kinds of batches for which the model was asked twice
+
+    def __repr__(self) -> str:
+        model = getattr(self.classifier.model, "__name__", type(self.classifier.model).__name__)
+        how = f"{name_of(type(self.noise))} noise, {name_of(type(self.search))} sigma, sigma0 = {self.search.initial:g}"
+        return f"<SmoothedClassifier of {model}: {self.classifier.num_classes} classes, {how}>"
 
     @classmethod
     def from_pretrained(
@@ -134,7 +147,7 @@ class SmoothedClassifier:
 
     def certify(
         self,
-        x: Tensor,
+        x: Inputs,
         *,
         n0: int = 100,
         n: int = 100_000,
@@ -143,15 +156,17 @@ class SmoothedClassifier:
         tolerance: float = 0.0,
         runner_up: bool = False,
         indices: Sequence[int] | None = None,
+        progress: bool = False,
         on_progress: Progress | None = None,
-    ) -> list[PointCertificate]:
+    ) -> Certificates[PointCertificate]:
         """Certify each input: its class, and a radius within which no perturbation changes it.
 
         Each certificate is wrong with probability at most alpha, over the sampling. Sigma is held fixed:
         where it differs between inputs, give the certificates to a `CertificateMemory`.
 
         Args:
-            x: Inputs (batch, …) in the model's own input space.
+            x: Inputs in the model's own input space: a tensor or array (batch, …), a pair (inputs, labels), a Dataset
+                or a DataLoader. Labels only serve the accuracy of the result.
             n0: Samples that select the class.
             n: Samples that estimate its probability.
             alpha: Failure probability.
@@ -162,14 +177,15 @@ class SmoothedClassifier:
             indices: The index of each input in its data set; by default 0, 1, 2, … An input certified
                 under the same index and seed gets the same noise in whatever batch it comes, and the
                 same answer as far as the model gives a row the same bits in every place of a batch.
+            progress: Show a bar, in a terminal or in a notebook.
             on_progress: Called with the number of forward passes done since the last call.
         """
         budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed, tolerance=tolerance, runner_up=runner_up)
-        return self.certify_job(self.job(x, budget, indices=indices, on_progress=on_progress))
+        return self._certified(x, budget, indices, progress, on_progress)
 
     def certify_at(
         self,
-        x: Tensor,
+        x: Inputs,
         radii: Sequence[float],
         *,
         n0: int = 100,
@@ -177,8 +193,9 @@ class SmoothedClassifier:
         alpha: float = 0.001,
         seed: int = 0,
         indices: Sequence[int] | None = None,
+        progress: bool = False,
         on_progress: Progress | None = None,
-    ) -> list[PointCertificate]:
+    ) -> Certificates[PointCertificate]:
         """Certify only whether the radius is at least each of `radii`, with as many samples as that takes.
 
         The radius of a certificate is the largest of `radii` that was proved, and its n the samples that
@@ -187,7 +204,22 @@ class SmoothedClassifier:
         if not radii:
             raise InvalidInputError("expected one or more radii, got none")
         budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed, radii=tuple(radii))
-        return self.certify_job(self.job(x, budget, indices=indices, on_progress=on_progress))
+        return self._certified(x, budget, indices, progress, on_progress)
+
+    def _certified(
+        self, inputs: Inputs, budget: Budget, indices: Sequence[int] | None, bar: bool, on_progress: Progress | None
+    ) -> Certificates[PointCertificate]:
+        if isinstance(inputs, Tensor):
+            self.checked(inputs, indices)  # whole, so that a bad input is found before any sampling
+        count = count_inputs(inputs)
+        total = None if count is None else count * (budget.n0 + budget.n + self.search.cost())
+        with progress_bar(bar, total, on_progress) as advance:
+            return gather(
+                inputs,
+                indices,
+                size=lambda x: self.block_size(Job(self.checked(x, None)[0], (), budget, None)),
+                certify=lambda x, at: self.certify_job(self.job(x, budget, indices=at, on_progress=advance)),
+            )
 
     def predict(
         self,

@@ -15,7 +15,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from made_up_runs import make_pair, make_run, make_source, write_page
-from sigmax.report.metrics import certified_accuracy, counted_radii
+from sigmax.metrics import certified_accuracy, counted_radii
 from sigmax.report.tables import ResultTable
 from sigmax.rounding import format_down, format_nearest
 from sigmax.runs import CertificateTable, Run

@@ -10,6 +10,7 @@ from torch.nn.functional import interpolate
 
 from sigmax.data import load_source
 from sigmax.data.folder import read_image
+from sigmax.data.preprocessing import Preprocessing
 from sigmax.errors import DataError
 
 RANDOM = np.random.default_rng(0)
@@ -154,7 +155,7 @@ def test_imagenet_is_resized_and_cropped_as_by_torchvision(
 def test_an_image_smaller_than_the_crop_is_named(tmp_path: Path) -> None:
     save(tmp_path / "small.png", noise(30, 20, 3))
     with pytest.raises(DataError, match=r"24 x 24 .*20 x 30") as caught:
-        read_image(tmp_path / "small.png", crop=24)
+        read_image(tmp_path / "small.png", Preprocessing(crop=24))
     assert str(tmp_path / "small.png") in str(caught.value)
 
 

@@ -86,7 +86,8 @@ def page_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).eval()
     x = torch.from_numpy(digits.images(range(2)))
     g = sigmax.SmoothedClassifier(model, num_classes=10, sigma=0.25)
-    vars(module).update(model=model, x=x, g=g, batches=[(0, x, torch.from_numpy(digits.labels[:2]))])
+    labels = torch.from_numpy(digits.labels[:2])
+    vars(module).update(model=model, x=x, g=g, batches=[(0, x, labels)], loader=[(x, labels)])
     searches: dict[str, sigmax.SigmaSearch] = {name: sigmax.FixedSigma(0.25) for name in ("own", "fixed")}
     searches["per-input"] = sigmax.HalvingSearch(initial=0.25)
     for name, search in searches.items():

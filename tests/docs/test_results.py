@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from results import DOCS, EXPERIMENTS, RESULTS, compose
+from sigmax.metrics import average_certified_radius, certified_accuracy
 from sigmax.paper.experiment import load_experiment
-from sigmax.report.metrics import average_certified_radius, certified_accuracy
 from sigmax.runs import Run, read_run, read_table
 
 RUNS = sorted(path.parent for path in RESULTS.glob("*/runs/*/certificates.tsv"))

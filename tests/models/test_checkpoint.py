@@ -163,7 +163,8 @@ def test_a_model_that_is_nowhere_is_told_what_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModelError, match=r"model\.safetensors, zoo:NAME or package\.module:factory") as caught:
+    expected = r"model\.safetensors, zoo:NAME, hf:NAME, timm:NAME or package\.module:factory"
+    with pytest.raises(ModelError, match=expected) as caught:
         load_model(spec)
     assert repr(spec) in str(caught.value)
 

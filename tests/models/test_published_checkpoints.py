@@ -10,8 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from conftest import SHARED
+from sigmax.data import load_source
 from sigmax.errors import ModelError
 from sigmax.models import LoadedModel, build_network, load_model
+from sigmax.models.architectures import PaddedShortcut
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
@@ -221,3 +224,47 @@ def test_a_file_of_another_form_is_told_what_is_read(tmp_path: Path, content: ob
     with pytest.raises(ModelError, match=got) as caught:
         load_model(path, normalize="none")
     assert path in str(caught.value)
+
+
+def _common_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The names of the most copied ResNets for CIFAR-10, saved from `DataParallel`."""
+    renamed = {name.replace("fc.", "linear.").replace("downsample", "shortcut"): t for name, t in state.items()}
+    # Written by a torch that did not count batches yet.
+    return {f"module.{name}": tensor for name, tensor in renamed.items() if not name.endswith("_tracked")}
+
+
+@pytest.mark.parametrize("arch", ["resnet20-padded", "resnet18"])
+def test_the_most_common_names_are_known(arch: str, tmp_path: Path) -> None:
+    network = build_network(arch, num_classes=10, in_channels=3).eval()
+    torch.save({"net": _common_names(network.state_dict()), "acc": 93.4, "epoch": 7}, tmp_path / "model.th")
+    with pytest.raises(ModelError, match="--normalize"):  # unlike MACER's files, these do not say it
+        load_model(str(tmp_path / "model.th"))
+    loaded = load_model(str(tmp_path / "model.th"), normalize="none")
+    assert loaded.card is not None
+    assert loaded.card.arch == arch
+    x = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.model(x), network(x))
+
+
+def test_a_shortcut_without_parameters_skips_pixels_and_adds_empty_channels() -> None:
+    x = torch.rand(2, 16, 8, 8)
+    found = PaddedShortcut(16, 32, stride=2)(x)
+    assert found.shape == (2, 32, 4, 4)
+    assert torch.equal(found[:, 8:24], x[:, :, ::2, ::2])
+    assert not found[:, :8].any()
+    assert not found[:, 24:].any()
+
+
+def test_a_real_network_off_the_shelf_has_its_accuracy(cifar10_folder: Path) -> None:
+    path = SHARED / "data" / "off-the-shelf" / "cifar10-resnet56-akamaster.th"
+    if not path.is_file():
+        pytest.skip("the network is not beside the repository (../shared/data/off-the-shelf)")
+    loaded = load_model(str(path), normalize="imagenet")
+    assert loaded.card is not None
+    assert loaded.card.arch == "resnet56-padded"
+    source = load_source(f"cifar10:{cifar10_folder}")
+    few = list(range(0, 10_000, 200))
+    with torch.no_grad():
+        hits = int((loaded.model(torch.from_numpy(source.images(few))).argmax(1).numpy() == source.labels[few]).sum())
+    assert hits >= 40  # 93.4 % of all: fewer of 50 has probability 0.001

@@ -19,9 +19,9 @@ from made_up_runs import make_pair, make_run, make_source, make_spec, write_page
 from sigmax import AscentSearch
 from sigmax.errors import InvalidInputError
 from sigmax.look import whole_style
+from sigmax.metrics import average_certified_radius, certified_accuracy
 from sigmax.noise import Gaussian, Uniform
 from sigmax.report.canvas import COLOURS
-from sigmax.report.metrics import average_certified_radius, certified_accuracy
 from sigmax.report.tables import ResultTable
 from sigmax.rounding import format_down, format_nearest
 from sigmax.runs import Run, read_run

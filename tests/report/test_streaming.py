@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 
 from sigmax import CertificateMemory, PointCertificate, SettledCertificate
 from sigmax.errors import InvalidInputError
-from sigmax.report.metrics import average_certified_radius, certified_accuracy
-from sigmax.report.streaming import AverageCertifiedRadius, CertifiedAccuracy, certificate_table
+from sigmax.metrics import average_certified_radius, certified_accuracy
+from sigmax.report.streaming import AverageCertifiedRadius, CertifiedAccuracy
+from sigmax.table import certificate_table
 
 RADII = [0.0, 0.25, 0.5]
 

@@ -148,6 +148,7 @@ def make_spec(
     from sigmax.runs import CertificationSpec
 
     data = {"name": request.data, "split": request.split, "skip": request.skip, "max": request.max_inputs}
+    data["preprocess"] = model.preprocess
     budget = Budget(
         n0=sampling.n0,
         alpha=sampling.alpha,
@@ -198,16 +199,24 @@ def predict(
     import torch
 
     from sigmax.data.folder import read_image
+    from sigmax.data.preprocessing import NONE, Preprocessing
     from sigmax.engine.prepare import smooth
     from sigmax.memory import CertificateMemory, FrozenMemory, Memory
     from sigmax.serve import Answerer
 
     spec, loaded = make_spec(model, search, sampling, RequestOptions(n=n, memory=memory, frozen=frozen))
     shape = loaded.input_shape
-    pixels = [read_image(path, channels=shape[0] if shape else None) for path in images]
+    resized = Preprocessing.parse(model.preprocess or loaded.preprocess or "none")
+    channels = shape[0] if shape else 3 if resized != NONE else None  # as `imagenet:DIR` has them
+    pixels = [read_image(path, resized, channels=channels) for path in images]
     for path, image in zip(images, pixels, strict=True):
         if shape and image.shape != shape:
-            raise InvalidInputError(f"{path}: expected an image of shape {shape}, got {image.shape}; resize it")
+            raise InvalidInputError(
+                f"{path}: expected an image of shape {shape}, got {image.shape}; resize it, such as by --preprocess"
+            )
+    if resized == NONE and shape is None:
+        size = " x ".join(map(str, pixels[0].shape))
+        note(f"inputs are {size}, as in the file; --preprocess imagenet resizes and crops as --data imagenet: does")
     smoothed, _, _ = smooth(spec, spec.model.classifier(loaded), pixels[0].shape, levels=255, on_note=note)
     answers: dict[str, Answer] = {}
     with ExitStack() as stack:

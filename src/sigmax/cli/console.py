@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from sigmax.report.metrics import Summary
+    from sigmax.metrics import Summary
     from sigmax.runs import Run
 
 # Without markup: names of runs, classes and folders may contain brackets.
@@ -51,7 +51,7 @@ def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | No
     Where some sigmas are at the upper bound of their search: also how many, the ACR without these inputs, and that of
     the baseline without them. Of the usual radii, those that no run certifies or that do not fit are left out.
     """
-    from sigmax.report.metrics import common_radii, kind_of_noise, summarise
+    from sigmax.metrics import common_radii, summarise
 
     shown = radii or common_radii([run.table for _, run in runs])
     rows = [
@@ -61,7 +61,7 @@ def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | No
             shown,
             upper=run.spec.search.upper if run.spec else None,
             backend=run.spec.found.backend if run.spec and run.spec.found else None,
-            noise=kind_of_noise(run.spec),
+            noise=run.noise,
             is_at=bool(run.spec and run.spec.budget.radii),
         )
         for name, run in runs
@@ -89,7 +89,7 @@ def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | No
 
 def _runs_view(rows: Sequence["Summary"], places: Sequence[int], length: int | None = None) -> Table:
     """The table at some radii, with names of at most this length."""
-    from sigmax.report.metrics import format_acr, special_backend
+    from sigmax.metrics import format_acr, special_backend
     from sigmax.rounding import format_nearest, format_whole
 
     backends = {special_backend(row.backend) for row in rows}
@@ -110,8 +110,8 @@ def _runs_view(rows: Sequence["Summary"], places: Sequence[int], length: int | N
 
 def _say_inner_acrs(runs: Sequence["Run"], rows: Sequence["Summary"]) -> None:
     """For each run with sigmas at the bound: how many, the ACR without these inputs, and that of its baseline."""
+    from sigmax.metrics import format_acr, inner_acrs
     from sigmax.report.entries import entries
-    from sigmax.report.metrics import format_acr, inner_acrs
     from sigmax.report.pairing import pairs
 
     shown = entries(runs)

@@ -26,6 +26,8 @@ class ModelOptions:
     normalize: str | None = None
     outputs: Literal["logits", "probabilities"] | None = None
     classes: int | None = None
+    denoiser: str | None = None
+    preprocess: str | None = None
     batch: int | None = None
     backend: Backend = "eager"
     device: str | None = None
@@ -36,7 +38,7 @@ class ModelOptions:
 
         if self.model is None:
             raise InvalidInputError("expected a MODEL, got none; name a checkpoint, a folder, zoo:NAME or a factory")
-        said = {name: value for name, value in asdict(self).items() if name not in ("model", "batch")}
+        said = {name: value for name, value in asdict(self).items() if name not in ("model", "preprocess", "batch")}
         return ModelReference(name=self.model, **said)
 
 

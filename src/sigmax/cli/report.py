@@ -89,7 +89,7 @@ def report(
 
 def _on_common_inputs(runs: "dict[Path, Run]") -> "dict[Path, Run]":
     """All runs on the inputs that all of them have, in one order."""
-    from sigmax.report.metrics import common_inputs
+    from sigmax.metrics import common_inputs
 
     shared, *rest = (run.table for run in runs.values())
     for table in rest:

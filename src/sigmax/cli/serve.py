@@ -64,6 +64,7 @@ def serve(
 
 def make_service(model: ModelOptions, search: SearchOptions, options: ServeOptions, tokens: "Tokens") -> "Service":
     """The service that the options ask for."""
+    from sigmax.data.preprocessing import Preprocessing
     from sigmax.engine.prepare import smooth
     from sigmax.memory import CertificateMemory, FrozenMemory
     from sigmax.serve.answer import Answerer
@@ -87,6 +88,7 @@ def make_service(model: ModelOptions, search: SearchOptions, options: ServeOptio
     return Service(
         name=options.name or spec.model.short_name,
         shape=shape,
+        preprocessing=Preprocessing.parse(model.preprocess or loaded.preprocess or "none"),
         class_names=loaded.card.class_names if loaded.card else (),
         desk=Desk(Answerer(smoothed, spec.budget, memory), most=options.queue),
         memory=memory,

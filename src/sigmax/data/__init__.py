@@ -1,6 +1,7 @@
 """Data sets by name."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +13,16 @@ from sigmax.data.source import ArraySource, ImageSource, SubsetSource
 from sigmax.errors import DataError, did_you_mean
 from sigmax.files import cache_folder
 
-__all__ = ["ArraySource", "ImageSource", "Split", "check_spelling", "data_folder", "has_splits", "load_source"]
+__all__ = [
+    "ArraySource",
+    "ImageSource",
+    "Split",
+    "check_spelling",
+    "data_folder",
+    "has_splits",
+    "is_of_files",
+    "load_source",
+]
 
 Split = Literal["train", "test", "fit", "tune"]
 TUNE_EVERY = 10  # every tenth training image is in "tune", for choosing settings; the others are in "fit"
@@ -41,7 +51,14 @@ def has_splits(spec: str) -> bool:
     return spec.partition(":")[0] in _ALONE
 
 
-def load_source(spec: str, *, split: Split = "test", download: bool = False) -> ImageSource:
+def is_of_files(spec: str) -> bool:
+    """Whether the data set is a folder of image files, which are preprocessed when read."""
+    return spec.partition(":")[0] in ("imagenet", "folder")
+
+
+def load_source(
+    spec: str, *, split: Split = "test", download: bool = False, preprocess: str | None = None
+) -> ImageSource:
     """Read a data set.
 
     Args:
@@ -49,6 +66,7 @@ def load_source(spec: str, *, split: Split = "test", download: bool = False) -> 
         split: The part of a data set that has several; see `has_splits`. "fit" and "tune" are parts of "train": a
             network learns from "fit", and settings are chosen on "tune", so that neither uses a test image.
         download: Whether it may be downloaded.
+        preprocess: How image files are resized and cropped; by default 256/224 for `imagenet`, none for `folder`.
     """
     check_spelling(spec)
     if split in ("fit", "tune"):
@@ -68,7 +86,10 @@ def load_source(spec: str, *, split: Split = "test", download: bool = False) -> 
 
         return cifar10(path if place else data_folder(), split, download=download)
     if name in ("imagenet", "folder"):
-        from sigmax.data.folder import FolderSource, read_image, read_imagenet
+        from sigmax.data.folder import FolderSource, read_image
+        from sigmax.data.preprocessing import Preprocessing
 
-        return FolderSource(spec, path, read_imagenet if name == "imagenet" else read_image)
+        how = Preprocessing.parse(preprocess or ("imagenet" if name == "imagenet" else "none"))
+        channels = 3 if name == "imagenet" else None
+        return FolderSource(spec, path, partial(read_image, preprocessing=how, channels=channels))
     return arrays(path)

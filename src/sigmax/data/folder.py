@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from hashlib import file_digest
 from pathlib import Path
 from typing import BinaryIO, final
@@ -10,6 +9,7 @@ from typing import BinaryIO, final
 import numpy as np
 from PIL import Image
 
+from sigmax.data.preprocessing import NONE, Preprocessing
 from sigmax.data.source import Images, ImageSource
 from sigmax.errors import DataError
 
@@ -67,7 +67,7 @@ class FolderSource(ImageSource):
         if image.shape != self.shape:
             raise DataError(
                 f"{path}: expected an image of shape {self.shape} like {self.paths[0].name}, "
-                f"got {image.shape}; use imagenet:DIR to resize and crop"
+                f"got {image.shape}; resize and crop, such as --preprocess 256/224"
             )
         return image
 
@@ -84,15 +84,12 @@ def _visible(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
-def read_image(
-    path: Path | BinaryIO, *, resize: int | None = None, crop: int | None = None, channels: int | None = None
-) -> Images:
+def read_image(path: Path | BinaryIO, preprocessing: Preprocessing = NONE, *, channels: int | None = None) -> Images:
     """One image as float32 (channels, height, width) in [0, 1].
 
     Args:
         path: An image of 8 bits per channel, or the open file of one.
-        resize: New length of the shorter side, as in torchvision's Resize.
-        crop: Side of the square cut from the centre, as in torchvision's CenterCrop.
+        preprocessing: How it is resized and cropped.
         channels: 1 for gray, 3 for RGB; by default as in the file.
     """
     name = path if isinstance(path, Path) else "image"
@@ -105,17 +102,9 @@ def read_image(
         raise DataError(f"{name}: expected an image, got: {error}") from error
     if mode.startswith(("I", "F")):  # more bits would be clipped to white
         raise DataError(f"{name}: expected 8 bits per channel, got mode {mode}; convert it")
-    if resize is not None:
-        short = min(image.size)
-        width, height = (resize * side // short for side in image.size)
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
-    if crop is not None:
-        if min(image.size) < crop:
-            raise DataError(f"{name}: expected at least {crop} x {crop} pixels, got {image.width} x {image.height}")
-        left, upper = round((image.width - crop) / 2), round((image.height - crop) / 2)
-        image = image.crop((left, upper, left + crop, upper + crop))
+    try:
+        image = preprocessing.apply(image)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
     pixels = np.asarray(image, dtype=np.float32) / np.float32(255)
     return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
-
-
-read_imagenet = partial(read_image, resize=256, crop=224, channels=3)

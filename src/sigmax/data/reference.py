@@ -1,9 +1,9 @@
 """Data by name: which images of which data set. A small value that any process can load."""
 
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, replace
+from typing import Self, final
 
-from sigmax.data import ImageSource, Split, load_source
+from sigmax.data import ImageSource, Split, is_of_files, load_source
 from sigmax.errors import InvalidInputError
 
 
@@ -17,12 +17,14 @@ class DataReference:
         split: The part of a data set that has several.
         skip: 20 takes the images 0, 20, 40, …
         max: Number of images at most.
+        preprocess: How image files are resized and cropped; None: as the model says, else as usual for the data set.
     """
 
     name: str
     split: Split = "test"
     skip: int = 1
     max: int | None = None
+    preprocess: str | None = None
 
     def __post_init__(self) -> None:
         if self.skip < 1 or (self.max is not None and self.max < 1):
@@ -35,7 +37,12 @@ class DataReference:
 
     def load(self, *, download: bool = False) -> ImageSource:
         """Read the data set; download it if allowed."""
-        return load_source(self.name, split=self.split, download=download)
+        return load_source(self.name, split=self.split, download=download, preprocess=self.preprocess)
+
+    def suited(self, preprocess: str | None) -> Self:
+        """The same with the preprocessing of a model, where it has one and nothing else is said."""
+        is_open = self.preprocess is None and is_of_files(self.name)
+        return replace(self, preprocess=preprocess) if is_open else self
 
     def indices(self, size: int) -> list[int]:
         """The indices of the images in a data set of this size."""

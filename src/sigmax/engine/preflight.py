@@ -51,7 +51,7 @@ def announce(work: Prepared, few: Job, inputs: int, on_note: Callable[[str], Non
     if len(answers) >= _FEWEST and hits <= binom.ppf(1 - _LUCK, len(answers), 1 / classes):
         on_note(
             f"under noise at sigma={initial:g} the network is right on {hits} of {len(answers)} inputs, as good as "
-            f"guessing among {classes} classes; was it trained with noise?"
+            f"guessing among {classes} classes; was it trained with noise? if not, give --denoiser"
         )
     began = time.perf_counter()
     classify(-(-rows // len(answers)))

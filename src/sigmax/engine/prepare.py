@@ -47,8 +47,9 @@ def prepare(
     If the request says what was found before, the same must be found again. `loaded` is its model, where it is loaded
     already. `on_note` is told what was decided otherwise than asked: a backend that cannot run the model.
     """
-    source = spec.data.load(download=download)
     loaded = loaded or spec.model.load()
+    spec = replace(spec, data=spec.data.suited(loaded.preprocess))
+    source = spec.data.load(download=download)
     plain = spec.model.classifier(loaded, classes=len(source.class_names))
     experts = [expert.model.load() for expert in spec.experts]
     for each in (loaded, *experts):

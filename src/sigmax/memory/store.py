@@ -72,6 +72,9 @@ class CertificateMemory(Memory):
         """None: its answers depend on those given before."""
         return
 
+    def __repr__(self) -> str:
+        return f"<CertificateMemory of {len(self):,} answers, l{self.norm}>"
+
     def freeze(self, *, sigma: float) -> FrozenMemory:
         """Make the memory read-only, for all processes, and return it as a fixed classifier.
 

@@ -7,7 +7,7 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import max_pool2d, relu, silu
+from torch.nn.functional import max_pool2d, pad, relu, silu
 
 from sigmax.errors import ModelError, did_you_mean
 
@@ -117,18 +117,40 @@ def _unit(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1, norm: 
     return _chain(_conv(inputs, outputs, kernel=kernel, stride=stride), norm(outputs), nn.ReLU())
 
 
-class _Block(nn.Module):
-    """Convolutions, given by output channels, kernel and stride, each followed by its norm, around a shortcut."""
+@final
+class PaddedShortcut(nn.Module):
+    """A shortcut without parameters: every `stride`-th pixel, with as many empty channels before as after."""
 
-    def __init__(self, inputs: int, layers: Sequence[tuple[int, int, int]], norm: Norm) -> None:
+    def __init__(self, inputs: int, outputs: int, *, stride: int) -> None:
+        super().__init__()
+        self.stride = stride
+        self.before = (outputs - inputs) // 2
+        self.after = outputs - inputs - self.before
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, inputs, h, w) to (batch, outputs, h / stride, w / stride)."""
+        return pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.before, self.after))
+
+
+class _Block(nn.Module):
+    """Convolutions, given by output channels, kernel and stride, each followed by its norm, around a shortcut.
+
+    Where the shape changes, the shortcut is a convolution, or has no parameters if `is_padded`.
+    """
+
+    def __init__(
+        self, inputs: int, layers: Sequence[tuple[int, int, int]], norm: Norm, *, is_padded: bool = False
+    ) -> None:
         super().__init__()
         channels, reduction = inputs, 1
         for i, (outputs, kernel, stride) in enumerate(layers, start=1):
             self.add_module(f"conv{i}", _conv(channels, outputs, kernel=kernel, stride=stride))
             self.add_module(f"bn{i}", norm(outputs))
             channels, reduction = outputs, reduction * stride
-        self.downsample = None
-        if reduction > 1 or channels != inputs:
+        self.downsample: nn.Module | None = None
+        if (reduction > 1 or channels != inputs) and is_padded:
+            self.downsample = PaddedShortcut(inputs, channels, stride=reduction)
+        elif reduction > 1 or channels != inputs:
             self.downsample = _chain(_conv(inputs, channels, kernel=1, stride=reduction), norm(channels))
 
     @property
@@ -149,8 +171,8 @@ class _Block(nn.Module):
 class BasicBlock(_Block):
     """Two 3 x 3 convolutions around a shortcut."""
 
-    def __init__(self, inputs: int, width: int, *, stride: int, norm: Norm) -> None:
-        super().__init__(inputs, [(width, 3, stride), (width, 3, 1)], norm)
+    def __init__(self, inputs: int, width: int, *, stride: int, norm: Norm, is_padded: bool = False) -> None:
+        super().__init__(inputs, [(width, 3, stride), (width, 3, 1)], norm, is_padded=is_padded)
 
 
 @final
@@ -309,6 +331,7 @@ class Architecture:
     name: str
     description: str  # one line
     build: Callable[..., nn.Module]  # takes num_classes and in_channels, and sets fresh weights
+    preprocess: str | None = None  # how image files become its inputs, where a checkpoint does not say it
 
     def aware(self) -> "Architecture":
         """The form that takes a noise level."""
@@ -319,6 +342,12 @@ class Architecture:
 def _cifar_resnet(depth: int) -> Architecture:
     build = partial(ResNet, BasicBlock, [(depth - 2) // 6] * 3, [16, 32, 64])
     return Architecture(f"resnet{depth}", f"residual network of {depth} layers for CIFAR-10", build)
+
+
+def _padded_resnet(depth: int) -> Architecture:
+    build = partial(ResNet, partial(BasicBlock, is_padded=True), [(depth - 2) // 6] * 3, [16, 32, 64])
+    text = f"residual network of {depth} layers for CIFAR-10, with shortcuts without parameters"
+    return Architecture(f"resnet{depth}-padded", text, build)
 
 
 _WIDE = [64, 128, 256, 512]
@@ -337,8 +366,11 @@ ARCHITECTURES = {
         Architecture("fast-resnet9", "0.4 M parameters, made for CPUs", FastResNet),
         *_PLAIN,
         *(architecture.aware() for architecture in _PLAIN),
-        Architecture("resnet50", "ResNet-50 for ImageNet", partial(_RESNET50, Bottleneck)),
-        Architecture("resnet50-keras", "ResNet-50 of Keras: stride on the first convolution, eps = 1e-3", _KERAS50),
+        *map(_padded_resnet, (20, 32, 44, 56, 110)),
+        Architecture("resnet50", "ResNet-50 for ImageNet", partial(_RESNET50, Bottleneck), "imagenet"),
+        Architecture(
+            "resnet50-keras", "ResNet-50 of Keras: stride on the first convolution, eps = 1e-3", _KERAS50, "imagenet"
+        ),
     )
 }
 

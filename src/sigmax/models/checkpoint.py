@@ -20,9 +20,17 @@ from sigmax.cards import CARD, ZOO, ModelCard, card_entry, parse_card, zoo_file
 from sigmax.errors import InvalidInputError, ModelError, one_line
 from sigmax.files import write_atomically
 from sigmax.models import normalisation
-from sigmax.models.architectures import LevelChain, build_network, matching_architectures, network_sizes, takes_level
+from sigmax.models.architectures import (
+    ARCHITECTURES,
+    LevelChain,
+    build_network,
+    matching_architectures,
+    network_sizes,
+    takes_level,
+)
 from sigmax.models.contents import find_incomparable
 from sigmax.models.ensemble import Ensemble
+from sigmax.models.hub import HUBS, HubModel
 from sigmax.models.normalisation import Normalize
 from sigmax.models.onnx import OnnxModel
 from sigmax.named import import_own
@@ -31,6 +39,8 @@ MODEL_FILE = "model.safetensors"
 ONNX = ".onnx"
 _PUBLISHED_NAMES = {"cifar_resnet20": "resnet20", "cifar_resnet110": "resnet110", "resnet50": "resnet50"}
 _PREFIXES = ("module.", "1.", "network.")
+_MEAN = ".running_mean"
+_RENAMED = {"linear": "fc", "shortcut": "downsample"}  # what many others call these layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +52,7 @@ class LoadedModel:
     identity: str | None = None  # identifies the model where its weights alone do not
     num_classes: int | None = None  # None: unknown
     input_shape: tuple[int, ...] | None = None  # of one input; None: unknown
+    preprocess: str | None = None  # how image files become its inputs; None: unknown
 
 
 def with_normalisation(
@@ -79,12 +90,17 @@ def load_model(spec: str, *, arch: str | None = None, normalize: str | None = No
 
     Args:
         spec: A file in safetensors, torch or ONNX format; a folder with a model.safetensors; `zoo:NAME` for a network
-            of this package; or a factory, which takes no arguments and returns the model.
+            of this package; `hf:NAME` or `timm:NAME` for one of transformers or timm; or a factory, which takes no
+            arguments and returns the model.
         arch: The architecture. Needed only if neither the file nor the shapes of its tensors identify it.
         normalize: The normalisation before the network. Needed only if the file does not say it.
     """
     if len(members := member_names(spec)) > 1:
         return _as_ensemble(spec, [load_model(member, arch=arch, normalize=normalize) for member in members])
+    for prefix, load in HUBS.items():
+        if spec.startswith(prefix):
+            _refuse_options(spec, arch, normalize)
+            return _from_hub(spec, load(spec.removeprefix(prefix)))
     path = zoo_file(spec.removeprefix(ZOO)) if spec.startswith(ZOO) else Path(spec)
     if path.is_dir():
         path = path / MODEL_FILE
@@ -95,14 +111,10 @@ def load_model(spec: str, *, arch: str | None = None, normalize: str | None = No
     module, _, factory = spec.partition(":")
     if not path.is_file() and not all(name.isidentifier() for name in (*module.split("."), factory)):
         raise ModelError(
-            f"expected a checkpoint, an ONNX file, a folder with {MODEL_FILE}, {ZOO}NAME or package.module:factory, "
-            f"got {spec!r}; no such file"
+            f"expected a checkpoint, an ONNX file, a folder with {MODEL_FILE}, {ZOO}NAME, hf:NAME, timm:NAME or "
+            f"package.module:factory, got {spec!r}; no such file"
         )
-    if arch is not None or normalize is not None:
-        raise ModelError(
-            f"expected --arch and --normalize only for a checkpoint, got arch={arch}, normalize={normalize}; "
-            f"put both into {spec}"
-        )
+    _refuse_options(spec, arch, normalize)
     if path.is_file():
         box = OnnxModel(path)
         return LoadedModel(model=box, identity=box.identity, num_classes=box.num_classes, input_shape=box.input_shape)
@@ -146,11 +158,27 @@ def _shared(values: list[Any]) -> Any:
     return values[0] if len(set(values)) == 1 else None
 
 
+def _refuse_options(spec: str, arch: str | None, normalize: str | None) -> None:
+    if arch is not None or normalize is not None:
+        raise ModelError(
+            f"expected --arch and --normalize only for a checkpoint, got arch={arch}, normalize={normalize}; "
+            f"put both into {spec}"
+        )
+
+
+def _from_hub(spec: str, found: HubModel) -> LoadedModel:
+    return LoadedModel(
+        model=with_normalisation(found.network, found.normalize).eval(),
+        identity=spec,
+        num_classes=found.num_classes,
+        input_shape=found.input_shape,
+        preprocess=found.preprocess,
+    )
+
+
 def _load_file(path: Path, arch: str | None, normalize: str | None) -> LoadedModel:
     state, said = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
-    for prefix in _PREFIXES * 2:  # wrappers put these before every name, such as `1.module.`
-        if state and all(name.startswith(prefix) for name in state):
-            state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+    state = _usual_names(state)
     card = parse_card(path, said[CARD]) if CARD in said else _make_card(path, state, said, arch, normalize)
     layer = Normalize(card.mean, card.std)
     is_other = normalize is not None and Normalize.parse(normalize).values != layer.values
@@ -169,7 +197,24 @@ def _load_file(path: Path, arch: str | None, normalize: str | None) -> LoadedMod
         got = one_line(error)
         raise ModelError(f"{path}: expected the weights of {card.arch}, got: {got}; check --arch") from error
     model = with_normalisation(network, layer, level_range=card.sigma_range).eval()
-    return LoadedModel(model=model, card=card, num_classes=card.num_classes, input_shape=card.input_shape)
+    return LoadedModel(
+        model=model,
+        card=card,
+        num_classes=card.num_classes,
+        input_shape=card.input_shape,
+        preprocess=card.preprocess or ARCHITECTURES[card.arch].preprocess,
+    )
+
+
+def _usual_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors under the names that our architectures use."""
+    for prefix in _PREFIXES * 2:  # wrappers put these before every name, such as `1.module.`
+        if state and all(name.startswith(prefix) for name in state):
+            state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+    state = {".".join(_RENAMED.get(part, part) for part in name.split(".")): t for name, t in state.items()}
+    for name in [name for name in state if name.endswith(_MEAN)]:  # batch norm counts batches since torch 0.4.1
+        state.setdefault(name.removesuffix(_MEAN) + ".num_batches_tracked", torch.tensor(0))
+    return state
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -214,7 +259,8 @@ def _make_card(
             got = f"{' or '.join(found)} by its tensors" if found else "tensors of no known one"
             raise ModelError(f"{path}: expected one architecture, got {got}; say --arch NAME")
         arch = found[0]
-    normalize = normalize or ("none" if "net" in said else None)  # MACER, whose files have "net", does not normalise
+    # MACER does not normalise. Its files have "net", and no accuracy beside it as some others do.
+    normalize = normalize or ("none" if "net" in said and "acc" not in said else None)
     if normalize is None:
         raise ModelError(
             f"{path}: expected the normalisation before the network, got none in the file; "
@@ -249,9 +295,9 @@ def _load_own(spec: str) -> LoadedModel:
         raise ModelError(f"expected {spec} to return a model, got {got}") from error
     if not callable(model):
         raise ModelError(f"expected {spec} to return a model, got {type(model).__name__}")
-    identity = getattr(model, "identity", None)
+    identity, preprocess = getattr(model, "identity", None), getattr(model, "preprocess", None)
     if isinstance(identity, str) and identity:
-        return LoadedModel(model=model, identity=f"{spec} {identity}")
+        return LoadedModel(model=model, identity=f"{spec} {identity}", preprocess=preprocess)
     unknown = find_incomparable(model) if isinstance(model, nn.Module) else ("", model)
     if unknown is not None:
         place, part = unknown
@@ -260,4 +306,4 @@ def _load_own(spec: str) -> LoadedModel:
             f"expected {spec} to return a torch.nn.Module of comparable parts, or a model with an attribute identity, "
             f"a text that changes whenever its answers do, got {got}; add the attribute"
         )
-    return LoadedModel(model=model, identity=spec)
+    return LoadedModel(model=model, identity=spec, preprocess=preprocess if isinstance(preprocess, str) else None)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from typing import Literal, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,8 @@ from sigmax.errors import InvalidInputError, ModelError, one_line
 from sigmax.models.architectures import takes_level, told
 from sigmax.models.backends import FastModel, device_of
 from sigmax.models.contents import Contents, arithmetic, modules_in
+from sigmax.models.outputs import Outputs, as_scores, check_callable, hint_for
 
-Outputs = Literal["logits", "probabilities"]
 # Changes of a score that count as rounding, as shares of the largest. In another row, sums may have another order.
 # In the same row, only a few kernels of accelerators differ in the last bits.
 _OTHER_ROW, _SAME_ROW = 1e-3, 1e-5
@@ -23,7 +23,8 @@ class BaseClassifier:
     """A fixed function from a batch of inputs to one score per class.
 
     Args:
-        model: A `torch.nn.Module` in eval mode, or any callable from (batch, …) to (batch, classes).
+        model: A `torch.nn.Module` in eval mode, or any callable from (batch, …) to (batch, classes). Other outputs are
+            taken where they are clear; see `as_scores`.
         num_classes: Scores per input.
         outputs: Whether the scores are "logits" or "probabilities". They are never guessed from the values.
         identity: A text that identifies this function. A callable that is not a module needs one for its fingerprint.
@@ -39,6 +40,7 @@ class BaseClassifier:
     ) -> None:
         if num_classes < 2:
             raise InvalidInputError(f"expected num_classes >= 2, got num_classes={num_classes}")
+        check_callable(model)
         if outputs not in ("logits", "probabilities"):
             raise InvalidInputError(f"expected outputs 'logits' or 'probabilities', got outputs={outputs!r}")
         self.model = model
@@ -95,7 +97,7 @@ class BaseClassifier:
     def scores(self, x: Tensor, tau: Tensor | None = None) -> Tensor:
         """The model's outputs, (batch, classes). `tau`, (batch,), is passed on if the model takes noise levels."""
         try:
-            scores = self._run(x, tau)
+            found = self._run(x, tau)
         except ModelError:
             raise
         except torch.OutOfMemoryError as error:
@@ -106,19 +108,11 @@ class BaseClassifier:
         except Exception as error:  # the user's code can raise anything
             raise ModelError(
                 f"expected a model that takes inputs of shape {tuple(x.shape[1:])}, got {type(error).__name__}: "
-                f"{one_line(error)}; check channels, size and dtype ({x.dtype}) of the data against the model"
+                f"{one_line(error)}; {hint_for(x)}"
             ) from error
-        if not isinstance(scores, Tensor) or scores.shape != (len(x), self.num_classes):
-            got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ModelError(
-                f"expected model outputs of shape {(len(x), self.num_classes)}, got {got}; "
-                f"check num_classes={self.num_classes} (--classes) against the model"
-            )
-        if scores.dtype == torch.bool:
-            raise ModelError("expected one score per class, got booleans; return logits or probabilities")
-        return scores
+        return as_scores(found, len(x), self.num_classes, self.outputs).to(x.device)
 
-    def _run(self, x: Tensor, tau: Tensor | None) -> Tensor:
+    def _run(self, x: Tensor, tau: Tensor | None) -> object:
         """The model's outputs. A model that refuses channels-last inputs, as `view` does, then gets contiguous ones."""
         if self._takes_channels_last:
             try:

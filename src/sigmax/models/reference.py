@@ -11,7 +11,9 @@ from sigmax.cards import ZOO
 from sigmax.errors import InvalidInputError
 from sigmax.models.backends import Backend, accelerate, place_model
 from sigmax.models.checkpoint import MODEL_FILE, LoadedModel, load_model, member_names
-from sigmax.models.classifier import BaseClassifier, Outputs
+from sigmax.models.classifier import BaseClassifier
+from sigmax.models.denoisers import denoiser_identity, load_denoiser, with_denoiser
+from sigmax.models.outputs import Outputs
 
 
 @final
@@ -26,6 +28,7 @@ class ModelReference:
         normalize: The normalisation before the network.
         outputs: Whether the model returns "logits", the default, or "probabilities".
         classes: Number of classes.
+        denoiser: What removes noise before the model: `ffdnet` or `package.module:factory`; None: nothing.
         backend: What runs the network, one of `BACKENDS`.
         device: Where it runs; by default an accelerator if there is one.
     """
@@ -35,12 +38,15 @@ class ModelReference:
     normalize: str | None = None
     outputs: Outputs | None = None
     classes: int | None = None
+    denoiser: str | None = None
     backend: Backend = "eager"
     device: str | None = None
 
     def load(self) -> LoadedModel:
         """Load the model and put it on its device."""
         loaded = load_model(self.name, arch=self.arch, normalize=self.normalize)
+        if self.denoiser is not None:
+            loaded = _denoised(loaded, self.denoiser)
         if isinstance(loaded.model, nn.Module):
             place_model(loaded.model, self.device)
         elif self.device is not None or self.backend != "eager":
@@ -75,3 +81,11 @@ class ModelReference:
             return self.name.removeprefix(ZOO)
         path = Path(self.name).parent if Path(self.name).name == MODEL_FILE else Path(self.name)
         return (path.stem if path.is_file() else path.name) or "model"
+
+
+def _denoised(loaded: LoadedModel, name: str) -> LoadedModel:
+    denoiser = load_denoiser(name)
+    identity = loaded.identity
+    if not isinstance(loaded.model, nn.Module):
+        identity = f"{identity} behind {denoiser_identity(name, denoiser)}"
+    return replace(loaded, model=with_denoiser(loaded.model, denoiser), identity=identity)

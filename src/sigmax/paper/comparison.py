@@ -10,10 +10,10 @@ from dataclasses import replace
 from statistics import fmean
 from typing import final
 
+from sigmax.metrics import certified_accuracy
 from sigmax.paper.experiment import Experiment, Network, level_name
 from sigmax.paper.published import Curve, Published, Steps, published_settings
 from sigmax.report.entries import Entry, entries, group_by, joined
-from sigmax.report.metrics import certified_accuracy
 from sigmax.report.results import format_signed
 from sigmax.report.sections import differences
 from sigmax.report.tables import ResultTable

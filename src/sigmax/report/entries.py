@@ -7,10 +7,10 @@ from typing import TypeVar, final
 
 import numpy as np
 
+from sigmax import metrics
 from sigmax.budget import Budget
 from sigmax.data import ImageSource
 from sigmax.named import Named, name_of
-from sigmax.report import metrics
 from sigmax.rounding import format_whole
 from sigmax.runs import Run
 from sigmax.search import AscentSearch
@@ -43,7 +43,7 @@ class Entry:
         self.sampling = f"n = {self.samples}" + (f", alpha = {format_whole(spec.budget.alpha)}" if spec else "")
         self.backend = (found and found.backend) or ""  # what ran the network, with its version
         self.special_backend = metrics.special_backend(self.backend)
-        self.noise = metrics.kind_of_noise(spec)  # "exact" or "float"
+        self.noise = run.noise  # "exact" or "float"
         self.network = found.fingerprint if found else ""  # of the network, its backend and the noise
         self.data = found.data if found else ""  # digest of the data set
         self.kind = spec.data.kind if spec else ""  # of data set, such as cifar10

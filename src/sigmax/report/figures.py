@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
+from sigmax import metrics
 from sigmax.data import ImageSource
 from sigmax.noise import find_noise
-from sigmax.report import canvas, metrics
+from sigmax.report import canvas
 from sigmax.report.canvas import COLOURS, PAGE, STYLE, literal
 from sigmax.report.entries import Entry, joined
 from sigmax.report.pairing import Pair

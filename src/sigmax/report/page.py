@@ -16,11 +16,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from numpy.typing import NDArray
 from PIL import Image
 
+from sigmax import metrics
 from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError
 from sigmax.look import script_digest, whole_script, whole_style
 from sigmax.named import name_of
-from sigmax.report import metrics
 from sigmax.report.canvas import COLOURS, family_styles
 from sigmax.report.entries import Entry, joined
 from sigmax.report.pairing import Pair

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sigmax.errors import InvalidInputError
+from sigmax.metrics import common_inputs
 from sigmax.report.entries import Entry
-from sigmax.report.metrics import common_inputs
 
 
 class Pair(NamedTuple):

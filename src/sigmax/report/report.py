@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError, RecordError
 from sigmax.files import write_atomically
+from sigmax.metrics import CONFIDENCE, common_radii
 from sigmax.report import figures, results
 from sigmax.report.canvas import render
 from sigmax.report.entries import Entry, entries, slug
-from sigmax.report.metrics import CONFIDENCE, common_radii
 from sigmax.report.page import render_page
 from sigmax.report.pairing import Pair, pairs
 from sigmax.report.results import scope

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from sigmax import metrics
 from sigmax.noise import Gaussian, Uniform
-from sigmax.report import metrics
 from sigmax.report.entries import Entry, describe_named, joined, kinds_of_answers
 from sigmax.report.pairing import Pair
 from sigmax.report.sections import Section, telling_runs
@@ -199,7 +199,7 @@ def settings_of(run: Entry) -> dict[str, str]:
         "certificates": joined(metrics.kind_of_answers(table), run.noise),
         "model": _networks(run),
         "backend": run.backend,
-        "data": spec and spec.data.name,
+        "data": spec and joined(spec.data.name, f"resized {spec.data.preprocess}" if spec.data.preprocess else ""),
         "inputs": f"{len(table):,}" + (f" ({table.dropped} cut off)" if table.dropped else ""),
         "norm": joined(f"l{table.norm}", own_noise),
         "sigma0": _number(run.sigma0, show="{:g}".format),
@@ -214,7 +214,8 @@ def settings_of(run: Entry) -> dict[str, str]:
 
 def _networks(run: Entry) -> str:
     """The names of its networks; of several, with the share of the inputs that each was chosen for."""
-    names = [model.name for model in run.spec.models] if run.spec else []
+    models = run.spec.models if run.spec else []
+    names = [joined(model.name, f"denoiser {model.denoiser}" if model.denoiser else "") for model in models]
     if len(names) < 2 or run.table.expert is None:
         return ", ".join(names)
     shares = [100 * float((run.table.expert == place).mean()) for place in range(len(names))]

@@ -7,52 +7,8 @@ from typing import Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.errors import InvalidInputError
-from sigmax.runs import ABSTAIN, CertificateTable
-
-Certificates = Sequence[PointCertificate | SettledCertificate]
-
-
-def certificate_table(
-    certificates: Certificates, labels: Sequence[int], *, norm: int | None = None
-) -> CertificateTable:
-    """The table of points or settled answers, with the true class of each, for all of `sigmax.report.metrics`.
-
-    `norm` is needed only where all answers were looked up in a memory: these do not say it.
-    """
-    if len(certificates) != len(labels):
-        raise InvalidInputError(f"expected a label per certificate, got {len(labels)} for {len(certificates)}")
-    points, norms = _points(certificates), _norms(certificates) | ({norm} if norm else set())
-    if len(norms) > 1 or (certificates and not norms):
-        raise InvalidInputError(f"expected certificates in one norm, got {sorted(norms)}; looked-up ones need norm=")
-    return CertificateTable(
-        name="",
-        idx=np.arange(len(labels)),
-        label=np.array(labels, dtype=np.int64),
-        predict=_labels(certificates),
-        radius=np.array([answer.radius for answer in certificates], dtype=np.float64),
-        seconds=np.full(len(labels), np.nan),
-        sigma=np.array([answer.sigma for answer in certificates], dtype=np.float64),
-        point_predict=_labels(points),
-        point_radius=np.array([point.radius for point in points], dtype=np.float64),
-        rule=tuple(answer.rule if isinstance(answer, SettledCertificate) else "point" for answer in certificates),
-        samples=np.array([point.n if isinstance(point, PointCertificate) else 0 for point in points], dtype=np.int64),
-        norm=norms.pop() if norms else 2,
-    )
-
-
-def _points(certificates: Certificates) -> Certificates:
-    """What each was before a memory settled it; itself where that is not known."""
-    return [answer.point or answer if isinstance(answer, SettledCertificate) else answer for answer in certificates]
-
-
-def _labels(certificates: Certificates) -> NDArray[np.int64]:
-    return np.array([ABSTAIN if answer.label is None else answer.label for answer in certificates], dtype=np.int64)
-
-
-def _norms(certificates: Certificates) -> set[int]:
-    return {point.norm for point in _points(certificates) if isinstance(point, PointCertificate)}
+from sigmax.table import Answers, certificate_table, norms_of
 
 
 class _Metric:
@@ -69,9 +25,9 @@ class _Metric:
         self.norm: int | None = None  # None: no answer has said it yet
         self._reached: list[float] = []  # the radii of correct answers
 
-    def update(self, certificates: Certificates, labels: Sequence[int]) -> None:
+    def update(self, certificates: Answers, labels: Sequence[int]) -> None:
         """Count these answers to inputs with these labels."""
-        norm = self.norm or next(iter(_norms(certificates)), None)
+        norm = self.norm or next(iter(norms_of(certificates)), None)
         table = certificate_table(certificates, labels, norm=norm or 2)  # no number depends on a norm that none says
         self.norm, self.inputs = norm, self.inputs + len(table)
         self._reached += table.radius[table.is_correct].tolist()

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from sigmax.runs.spec import Found as Found
     from sigmax.runs.spec import Shard as Shard
     from sigmax.runs.spec import read_spec as read_spec
-    from sigmax.runs.table import ABSTAIN as ABSTAIN
     from sigmax.runs.table import CONFIG as CONFIG
     from sigmax.runs.table import TABLE as TABLE
-    from sigmax.runs.table import CertificateTable as CertificateTable
     from sigmax.runs.table import Run as Run
     from sigmax.runs.table import format_row as format_row
     from sigmax.runs.table import read_run as read_run
     from sigmax.runs.table import read_runs as read_runs
     from sigmax.runs.table import read_table as read_table
+    from sigmax.table import ABSTAIN as ABSTAIN
+    from sigmax.table import CertificateTable as CertificateTable
 
 
 def __getattr__(name: str) -> Any:

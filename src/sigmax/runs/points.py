@@ -8,7 +8,8 @@ from typing import final
 
 from sigmax.certificate import PointCertificate
 from sigmax.errors import RecordError
-from sigmax.runs.table import ABSTAIN, COLUMNS, TABLE, read_table
+from sigmax.runs.table import COLUMNS, TABLE, read_table
+from sigmax.table import ABSTAIN
 
 
 @final

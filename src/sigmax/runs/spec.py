@@ -176,7 +176,7 @@ class CertificationSpec:
         plain: dict[str, Any] = to_plain(self)
         del plain["data"]["max"]
         if self.found is not None:
-            del plain["data"]["name"]
+            del plain["data"]["name"], plain["data"]["preprocess"]
             for model in (plain["model"], *(expert["model"] for expert in plain["experts"])):
                 del model["name"], model["device"]
         return plain

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from sigmax.certificate import PointCertificate, SettledCertificate
 from sigmax.errors import RecordError
+from sigmax.table import ABSTAIN, CertificateTable
 
 if TYPE_CHECKING:
     from sigmax.runs.orders import Orders
     from sigmax.runs.spec import CertificationSpec
 
 TABLE, CONFIG = "certificates.tsv", "config.json"
-ABSTAIN = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,43 +124,6 @@ def _fields(line: str) -> list[tuple[str, str]]:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CertificateTable:
-    """The columns of a certificate table that reports use, one row per input."""
-
-    name: str
-    idx: NDArray[np.int64]
-    label: NDArray[np.int64]  # the true class
-    predict: NDArray[np.int64]
-    radius: NDArray[np.float64]
-    seconds: NDArray[np.float64]  # NaN where the log does not say
-    sigma: NDArray[np.float64]  # NaN where the log does not say
-    point_predict: NDArray[np.int64]  # before a memory settled it; the answer itself where the log does not say
-    point_radius: NDArray[np.float64]  # as above
-    rule: tuple[str, ...]  # "" where the log does not say
-    samples: NDArray[np.int64]  # drawn for this input; 0 where the log does not say
-    tau: NDArray[np.float64] | None = None  # the level that the network was told, NaN where it takes none
-    expert: NDArray[np.int64] | None = None  # which of several networks; None: the log does not say, as above
-    alpha: float = float("nan")  # the largest of all answers; NaN where the log does not say
-    norm: int = 2
-    dropped: int = 0  # lines that were cut off
-
-    def __len__(self) -> int:
-        return len(self.idx)
-
-    @property
-    def is_correct(self) -> NDArray[np.bool_]:
-        """Whether the answer is the true class; recomputed, because some logs keep a running count instead."""
-        is_answer: NDArray[np.bool_] = self.predict != ABSTAIN
-        return is_answer & np.equal(self.predict, self.label)
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether its answers were settled by a memory."""
-        return any(rule not in ("", "point") for rule in self.rule)
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """A certificate table with the request that made it; others' logs have none."""
 
@@ -172,6 +135,13 @@ class Run:
     def name(self) -> str:
         """The name of its folder or file."""
         return self.table.name
+
+    @property
+    def noise(self) -> str:
+        """Whether its noise was "exact", or in "float"; empty where the record does not say."""
+        if self.spec is None or self.spec.found is None:
+            return ""
+        return "float" if self.spec.found.levels is None else "exact"
 
 
 def read_run(path: Path | str) -> Run:

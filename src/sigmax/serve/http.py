@@ -147,7 +147,7 @@ class _Routes:
             shape=service.shape,
             outputs=service.outputs,
             most=min(limits.images, service.desk.most),
-            decode_image=lambda content: decode_image(content, service.shape),
+            decode_image=lambda content: decode_image(content, service.shape, service.preprocessing),
         )
         questions = service.questions(asked.images, n=asked.n, alpha=asked.alpha, deadline=asked.deadline)
         answers = await self._answers(request, questions)
@@ -169,7 +169,7 @@ class _Routes:
         self._allow(request, self.service.role)
         service = self.service
         n, alpha, deadline = check_parameters(n, alpha, deadline)
-        image = decode_image(await self._body(request), service.shape)
+        image = decode_image(await self._body(request), service.shape, service.preprocessing)
         wants_stream = "text/event-stream" in request.headers.get("accept", "")
         news = _News() if wants_stream else None
         (question,) = service.questions(image[None], n=n, alpha=alpha, deadline=deadline, on_proved=news)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
+from sigmax.data.preprocessing import NONE, Preprocessing
 from sigmax.errors import InvalidInputError
 from sigmax.lattice import to_pixels
 from sigmax.memory import Memory
@@ -46,6 +47,7 @@ class Service:
         memory: The memory of the desk.
         tokens: Who may ask.
         limits: What a request may take.
+        preprocessing: How image files become inputs.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Service:
     memory: Memory
     tokens: Tokens
     limits: Limits
+    preprocessing: Preprocessing = NONE
 
     def __enter__(self) -> Self:
         return self

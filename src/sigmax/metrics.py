@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sigmax.errors import InvalidInputError
 from sigmax.rounding import format_nearest
-from sigmax.runs import ABSTAIN, CertificateTable
-
-if TYPE_CHECKING:
-    from sigmax.runs import CertificationSpec
+from sigmax.table import ABSTAIN, CertificateTable
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0)
 CONFIDENCE = 0.95  # of the intervals over inputs
@@ -57,13 +54,6 @@ def special_backend(backend: str | None) -> str:
     """The backend without its version where it is not PyTorch itself: its numbers are not shown without it."""
     name = (backend or "").partition(" ")[0]
     return "" if name == "torch" else name
-
-
-def kind_of_noise(spec: "CertificationSpec | None") -> str:
-    """Whether the noise of a run was "exact", or in "float"; empty where the record does not say."""
-    if spec is None or spec.found is None:
-        return ""
-    return "float" if spec.found.levels is None else "exact"
 
 
 def common_radii(tables: Sequence[CertificateTable]) -> tuple[float, ...]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from made_up_runs import make_table
 from sigmax.errors import InvalidInputError
-from sigmax.report.metrics import (
+from sigmax.metrics import (
     abstentions,
     accuracy_interval,
     acr_interval,

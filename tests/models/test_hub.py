@@ -1,0 +1,44 @@
+"""Models of other libraries by name. `tests/test_habits.py` loads one of transformers for real."""
+
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from sigmax.data.preprocessing import Preprocessing
+from sigmax.errors import ModelError
+from sigmax.models import load_model
+from sigmax.models.hub import HUBS, preprocess_of
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"size": {"height": 224, "width": 200}, "resample": 2}, "200x224"),
+        ({"size": {"height": 224, "width": 224}, "resample": 3}, "224x224:bicubic"),
+        (
+            {"size": {"shortest_edge": 256}, "do_center_crop": True, "crop_size": {"height": 224, "width": 224}},
+            "256/224",
+        ),
+        ({"size": 256, "do_center_crop": True, "crop_size": 224, "resample": 3}, "256/224:bicubic"),
+        ({"do_resize": False, "size": {"height": 1, "width": 1}}, "none"),
+        ({"size": {"shortest_edge": 384}, "crop_pct": 0.875}, None),  # whatever that does, it is none of ours
+        ({}, None),
+    ],
+)
+def test_the_settings_of_a_preprocessor_are_read(said: dict[str, Any], expected: str | None) -> None:
+    assert preprocess_of(said) == expected
+    if expected is not None:
+        assert Preprocessing.parse(expected).text == expected
+
+
+@pytest.mark.skipif(find_spec("timm") is not None, reason="timm is installed")
+def test_a_missing_library_is_named() -> None:
+    with pytest.raises(ModelError, match="timm to be installed"):
+        load_model("timm:resnet18")
+
+
+def test_what_a_library_says_itself_cannot_be_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HUBS, "hf:", lambda name: pytest.fail(f"loaded {name}"))
+    with pytest.raises(ModelError, match="--normalize"):
+        load_model("hf:anything", normalize="imagenet")
