@@ -2,18 +2,29 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
+BASE := $(VENV)/.installed-base
 INSTALLED := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint constraints.txt
 
 .PHONY: setup demo test test-scale check bench profile docs format clean
 
 setup: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml constraints.txt
+# What the library needs; pip says what it fetches meanwhile.
+$(BASE): pyproject.toml constraints.txt
+	@echo "Installing sigmax into $(VENV). PyTorch is the largest part: a few minutes, once."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
+	$(PIP) --editable .
 	touch $@
 
-demo: setup
+# What tests, checks and docs need besides.
+$(INSTALLED): $(BASE)
+	@echo "Installing what tests and docs need into $(VENV): a few minutes, once."
+	$(PIP) --editable '.[dev,docs]'
+	touch $@
+
+demo: $(BASE)
+	@echo "Training on digits, then certifying 100 held-out ones twice: about a minute."
 	$(BIN)/sigmax demo --out sigmax-demo
 
 # One process a core, each with one thread: two processes that both want all cores only wait for each other.
@@ -31,7 +42,7 @@ check: setup
 	$(MAKE) test
 
 bench: setup  ## twenty minutes; docs/performance.md shows the last run
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(PIP) --editable '.[bench]'
 	$(BIN)/python benchmarks/run.py $(if $(DOCS),--docs)
 
 profile: setup  ## where the time of a certification goes

@@ -32,6 +32,10 @@ class MemoryRefusedError(SigmaxError):
     """A certificate memory belongs to another model, is broken or cannot be written."""
 
 
+class EngineError(SigmaxError):
+    """A cluster cannot be used, or a worker failed."""
+
+
 class TrainingError(SigmaxError):
     """A training cannot go on, or cannot be resumed with these settings."""
 
@@ -50,4 +54,5 @@ def one_line(error: BaseException) -> str:
 def without_password(place: str) -> str:
     """A path or a URL as it may be shown and recorded."""
     place = re.sub(r"^(\w+://[^:/@?#]*):[^?#]*@", r"\1@", place)
-    return re.sub(r"(?<=[?&])(ssl)?password=[^&#]*&?", "", place).rstrip("?&")
+    hidden, found = re.subn(r"(?<=[?&])(ssl)?password=[^&#]*&?", "", place)
+    return hidden.rstrip("?&") if found else place

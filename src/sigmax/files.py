@@ -21,11 +21,15 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that an interruption leaves the old or the new content; it is on disk on return."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)  # on a full disk it would only take room
+        raise
     if os.name == "posix":  # only there can a folder be opened
         folder = os.open(path.parent, os.O_RDONLY)
         try:

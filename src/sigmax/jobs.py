@@ -66,7 +66,7 @@ class UnderWay:
 
     @property
     def expert(self) -> int:
-        """The place of its network."""
+        """The place of its network among the experts."""
         return int(self.choice.network[0])
 
     def take(self, samples: int, counts: Tensor) -> None:

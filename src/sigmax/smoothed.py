@@ -303,11 +303,10 @@ class SmoothedClassifier:
     def _under_way(self, job: Job, decision: Decision, i: int) -> UnderWay:
         choice, label = decision.choice, int(decision.label[i])
         expert = int(choice.network[i])
-        network = self.experts[expert].classifier
         claim = Claim(
             label=label,
             sigma=float(choice.sigma[i]),
-            tau=float(network.level(choice.told[i])) if network.takes_level else None,
+            tau=float(choice.told[i]) if self.experts[expert].classifier.takes_level else None,
             expert=expert,
             noise=self.noise,
             alpha=job.budget.alpha,
@@ -392,6 +391,12 @@ class SmoothedClassifier:
         """Noisy samples per forward pass for inputs like x, (batch, …)."""
         return self.batch_size or default_batch_size(x[0].numel())
 
+    def checked(self, x: Tensor, indices: Sequence[int] | None) -> tuple[Tensor, tuple[int, ...]]:
+        """The inputs on the device of the model, and their indices; refuses what cannot be certified."""
+        self._check_fixed()
+        indices = check_inputs(x, indices)
+        return x.to(self.classifier.device), indices
+
     def _ask_twice(self, x: Tensor, streams: Sequence[Stream]) -> None:
         """Refuse a model that is no function of each row, before it is first sampled with batches of this shape."""
         rows = self.rows(x) if len(x) else 0
@@ -411,12 +416,6 @@ class SmoothedClassifier:
             return 1
         most = max(1, 2**22 // self.classifier.num_classes)  # bounds the table of counts
         return min(most, max(1, -(-16 * self.rows(job.x) // job.budget.n)))
-
-    def checked(self, x: Tensor, indices: Sequence[int] | None) -> tuple[Tensor, tuple[int, ...]]:
-        """The inputs on the device of the model, and their indices; refuses what cannot be certified."""
-        self._check_fixed()
-        indices = check_inputs(x, indices)
-        return x.to(self.classifier.device), indices
 
 
 def _number(sigma: float) -> float:

@@ -194,7 +194,7 @@ def test_cards_say_what_the_records_say(page: webdriver.Chrome, runs: list[Run])
         assert card["sigma*"] == format_nearest(own.sigma[row])
         assert card["gain"].replace(MINUS, "-").lstrip("+") == format_down(gain[row])
         assert card["rule"] == own.rule[row]
-    assert find(page, "#gallery .picture").size == {"width": 96, "height": 96}
+    assert find(page, "#gallery .picture").size == {"width": 84, "height": 84}
     choose(page, sort="gain")
     assert int(cards(page)[0]["input"]) == gain.argmax()
     find(page, "#pages [name=next]").click()
@@ -368,6 +368,17 @@ def test_many_runs_are_found_by_words_of_their_names(browser: webdriver.Chrome, 
     assert console(browser) == []
 
 
+def test_the_gallery_shows_noise_at_both_sigmas_and_says_where_nothing_is_left(page: webdriver.Chrome) -> None:
+    first = "document.querySelectorAll('#gallery li:first-child canvas')"
+    pixels = f"return [...{first}].map((c) => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data])"
+    at_sigma0, at_chosen = page.execute_script(pixels)
+    assert len(set(at_sigma0)) > 10  # it was drawn
+    assert at_sigma0 != at_chosen
+    page.execute_script("change({ sigma: [-2, -1] })")  # no input has such a sigma
+    assert find(page, "#gallery .empty").text
+    assert console(page) == []
+
+
 def test_texts_name_the_baseline_whatever_it_is(browser: webdriver.Chrome, runs: list[Run], tmp_path: Path) -> None:
     """With --baseline a run of one sigma may be compared with a per-input run."""
     log = make_run("log", runs[0].table.radius, label=runs[0].table.label, predict=runs[0].table.predict)
@@ -376,7 +387,7 @@ def test_texts_name_the_baseline_whatever_it_is(browser: webdriver.Chrome, runs:
     load(browser, page.as_uri())
     assert console(browser) == []
     choose(browser, run="0")
-    assert find(browser, "#compared").text.startswith("fixed (point) against own (settled)")
+    assert find(browser, "#compared").text.startswith("fixed (point, float) against own (settled, float)")
     best = int(np.argmax(counted_radii(runs[0].table)))
     browser.execute_script(f"choosePoint(scatter.spots.findIndex((spot) => spot.rows.includes({best})))")
     said = find(browser, "#scatter .reading").text

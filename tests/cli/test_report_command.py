@@ -3,6 +3,8 @@ from pathlib import Path
 
 from commands import Run
 
+LOG = "idx\tlabel\tpredict\tradius\n"
+
 
 def test_report_on_the_published_logs(run: Run, published_logs: Path, tmp_path: Path) -> None:
     fixed = published_logs / "cifar10-resnet110-cohen-0.50.tsv"
@@ -90,3 +92,27 @@ def test_a_run_without_certificates_yet_is_left_out(run: Run, digits_model: Path
     assert code == 0
     assert json.loads(out)["runs"] == ["done"]
     assert f"note: {begun}" in err
+
+
+def test_runs_over_different_inputs_are_compared_on_those_that_all_have(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "one.tsv").write_text(LOG + "0\t1\t1\t0.5\n1\t1\t1\t0.4\n2\t1\t1\t0.3\n")
+    (tmp_path / "two.tsv").write_text(LOG + "2\t1\t1\t0.7\n0\t1\t1\t0.6\n")
+    logs = (
+        tmp_path / "one.tsv",
+        tmp_path / "two.tsv",
+        "--baseline",
+        tmp_path / "one.tsv",
+        "--out",
+        tmp_path / "report",
+    )
+    code, _, err = run("report", *logs)
+    assert (code, "--common" in err) == (0, True)
+    code, _, err = run("report", *logs, "--common", "--name", "two=QCRS")
+    assert code == 0, err
+    text = (tmp_path / "report" / "report.md").read_text()
+    assert "2 inputs" in text
+    assert "ACR 0.400 → 0.650, 2 of 2 gained" in text
+    assert "QCRS" in text
+    assert "| two |" not in text
+    code, _, err = run("report", *logs, "--name", "three=QCRS")
+    assert (code, "one, two" in err) == (2, True)

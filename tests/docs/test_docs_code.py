@@ -154,7 +154,7 @@ def test_command_lines_parse(page: str, line: str) -> None:
         ("certfy x", "no command certfy"),
         ("memory chek x", "no command chek"),
         ("certify x --no-such-option", "No such option"),
-        ("certify x --n many", "valid int"),
+        ("certify x --n many", "whole number"),
         ("certify x y", "unexpected extra argument"),
         ("memory check --json", "Missing"),
     ],

@@ -12,7 +12,7 @@ import pytest
 from sigmax import AscentSearch, HalvingSearch, PointCertificate, SigmaSearch
 from sigmax.budget import Budget
 from sigmax.engine import Prepared, prepare
-from sigmax.engine.local import block_size, certify_block
+from sigmax.engine.blocks import block_size, certify_block
 from sigmax.runs import CertificationSpec
 from toy import Brighter, Shared, Wide, toy_spec
 

@@ -64,7 +64,8 @@ def test_pixels_outside_the_range_of_the_model_are_refused(
         batch=16,
     )
     if is_taken:
-        preflight.check(prepare(spec))
+        work = prepare(spec)
+        preflight.check(work, work.indices)
         return
     with pytest.raises(DataError, match=f"{white:g} in input 80"):
         certify(spec, tmp_path / "run", track=quietly)
@@ -98,7 +99,7 @@ def test_a_network_that_only_guesses_under_noise_is_noted_before_the_first_sampl
 
 def test_the_time_is_announced_where_it_is_long(tmp_path: Path) -> None:
     work = prepare(toy_spec(tmp_path))
-    few, notes = preflight.check(work), list[str]()
+    few, notes = preflight.check(work, work.indices), list[str]()
     preflight.announce(work, few, 0, notes.append)
     assert notes == []
     preflight.announce(work, few, 10**9, notes.append)

@@ -56,6 +56,6 @@ def test_some_hundred_requests_meet_no_error_of_the_service(served: Served) -> N
 
 @pytest.mark.scale
 def test_ten_thousand_requests_meet_no_error_of_the_service(served: Served) -> None:
-    statuses = check_operations(served, 850)
+    statuses = check_operations(served, 1_400)
     assert sum(statuses.values()) >= 10_000
     assert served.client.get("/v2/health/ready").status_code == 200

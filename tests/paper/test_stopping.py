@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sigmax.cli.reproduce import TimeIsUpError, _work, until
-from sigmax.engine import Tracker
+from sigmax.engine import Engine, LocalEngine, Tracker
 from sigmax.errors import RecordError
 from sigmax.paper.experiment import load_experiment
 from sigmax.paper.machine import Machine
@@ -49,8 +49,8 @@ def test_a_training_goes_on_where_its_time_was_up(tmp_path: Path) -> None:
 def test_what_was_done_when_its_time_was_up_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work_on = Reproduction.work
 
-    def work_late(work: Reproduction, step: Step, track: Tracker) -> None:
-        work_on(work, step, track)
+    def work_late(work: Reproduction, step: Step, track: Tracker, engine: Engine) -> None:
+        work_on(work, step, track, engine)
         raise TimeIsUpError  # with the last thing that was left to do
 
     experiment = load_experiment(str(write_experiment(tmp_path)))
@@ -59,8 +59,8 @@ def test_what_was_done_when_its_time_was_up_is_done(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Reproduction, "work", work_late)
     with Reproduction(experiment, tmp_path / "run", machine=Machine(device="cpu")) as work:
         fixed, halving = work.plan("cohen-0.25-fixed"), work.plan("cohen-0.25-halving")
-        assert not _work(work, [*fixed, halving[-1]], time.monotonic() + 600)  # more is left
-        assert _work(work, [fixed[0], halving[-1]], time.monotonic() + 600)
+        assert not _work(work, [*fixed, halving[-1]], time.monotonic() + 600, LocalEngine())  # more is left
+        assert _work(work, [fixed[0], halving[-1]], time.monotonic() + 600, LocalEngine())
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from sigmax.report.results import (
     accuracy_table,
     best_table,
     chosen_table,
+    headlines,
     overview_table,
     scope,
     settings_of,
@@ -147,13 +148,39 @@ def test_settings_and_captions_say_how_each_run_was_sampled() -> None:
     assert scope(runs[:1]) == "1 inputs of toy, n = 500, alpha = 0.01, float noise, point certificates"
 
 
+def test_the_report_begins_with_what_per_input_sigma_gains() -> None:
+    runs = [make_run("one", [0.5, 0.4, 0.3], make_spec()), make_run("own", [0.6, 0.5, 0.2], make_spec(ASCENT))]
+    report = compose_report(runs)
+    (point,) = headlines(sections(report.runs)[0], report.pairs)
+    for said in ("ACR 0.400 → 0.433", "2 of 3 gained", "1 lost", "p = 1.000"):
+        assert said in point
+    assert report.text.index(point) < report.text.index("|")
+    page = report.page.decode()
+    assert page.index("ACR 0.400") < page.index("data-chart") < page.index('id="each"') < page.index('id="runs"')
+
+
+def test_the_facts_that_all_tables_share_are_said_once(runs: list[Run]) -> None:
+    assert compose_report(runs).text.count("n = 500") == 1
+
+
+def test_the_acr_of_a_run_at_some_radii_is_marked_wherever_it_stands() -> None:
+    specs = [make_spec(radii=(0.25, 0.5)), make_spec(ASCENT, radii=(0.25, 0.5)), make_spec(ASCENT, tolerance=0.1)]
+    runs = [make_run(name, [0.5, 0.25], spec) for name, spec in zip(("one", "at", "rest"), specs, strict=True)]
+    report = compose_report(runs)
+    assert [said.partition(" ")[0] for said in column(table_of(report, "overview"), "ACR")] == [
+        *("0.375*", "0.375*", "0.375")
+    ]
+    assert column(table_of(report, "accuracy"), "ACR") == ["0.375*", "0.375*", "0.375"]
+    assert sum(said.endswith("*") for said in column(table_of(report, "best"), "ACR")) == 2
+    assert "ACR 0.375* → 0.375*" in report.text.replace("\\", "")
+
+
 def test_captions_of_comparisons_speak_of_both_sides(runs: list[Run]) -> None:
-    ours = table_of(compose_report(runs), "gain").caption
-    assert "settled certificates" in ours
-    assert "point certificates" in ours
+    ours = table_of(compose_report(runs), "gain").scope
+    assert "settled against point certificates" in ours
     logs = [make_run("one", [0.5, 0.4], sigma=0.25), make_run("own", [0.6, 0.4], sigma=[0.2, 0.3])]
     said = "taken to be of one"  # network, which logs do not name
-    assert said in table_of(compose_report(logs), "gain").caption
+    assert said in table_of(compose_report(logs), "gain").scope
     assert said not in ours
 
 
@@ -167,7 +194,7 @@ def test_one_s_own_search_and_noise_are_in_every_table_and_figure(tmp_path: Path
     report.write(tmp_path)
     assert [(pair.run.name, pair.baseline.name) for pair in report.pairs] == [("own", "one")]
     assert column(table_of(report, "overview"), "method") == ["fixed sigma", "per-input sigma, my search"]
-    assert column(table_of(report, "overview"), "inner ACR") == ["-", "0.500 (1)"]
+    assert column(table_of(report, "overview"), "inner ACR") == ["-", "0.500 (1; baseline 0.400)"]
     settings = table_of(report, "settings")
     assert [said.partition(":")[2].partition(":")[0] for said in column(settings, "search")] == [
         "OneForAll",
@@ -259,7 +286,7 @@ def test_a_heading_never_shows_a_larger_radius_than_was_proved() -> None:
         header = table_of(report, name).header
         assert [float(cell) for cell in header if cell[0].isdigit()] == radii, name
         assert "1" in header
-    assert "0.29999999, 0.3, 1" in table_of(report, "overview").caption
+    assert "0.29999999, 0.3, 1" in table_of(report, "overview").scope
 
 
 def test_captions_never_show_a_smaller_alpha() -> None:
@@ -285,7 +312,7 @@ def test_a_backend_other_than_pytorch_is_named_wherever_its_numbers_stand() -> N
     integers, plain, both = report_by("int8 1.2"), report_by("torch 2.1"), report_by("int8 1.2", "torch 2.1")
 
     def captions(report: Report) -> list[str]:
-        return [table.caption for table in report.tables[:-1]] + [drawing.caption for drawing in report.figures]
+        return [table.scope for table in report.tables[:-1]] + [drawing.scope for drawing in report.figures]
 
     assert all("run by int8" in said for said in captions(integers))
     assert all("run by" not in said for said in captions(plain))

@@ -30,7 +30,6 @@ def test_a_question_asked_twice_is_recalled_without_sampling(tmp_path: Path, smo
         answerer = Answerer(smoothed, Budget(n=500), memory)
         first = answerer.answer(x, on_progress=done.append)
         assert (first.label, first.rule, first.is_recalled) == (1, "kept", False)
-        assert first.radius is not None
         assert 0 < first.radius < 0.6
         assert sum(done) > 500
         done.clear()
@@ -45,7 +44,6 @@ def test_an_input_inside_a_ball_inherits_its_label(tmp_path: Path, smoothed: Smo
     with open_memory(tmp_path / "memory.db", smoothed) as memory:
         answerer = Answerer(smoothed, Budget(n=500), memory)
         first, second = answerer.answer(near), answerer.answer(inside)
-    assert first.radius is not None
     assert second.radius == pytest.approx(first.radius - 0.05, abs=1e-6)
     assert (second.label, second.rule, second.is_recalled) == (1, "inherited", True)
 
@@ -62,11 +60,13 @@ def test_an_answer_depends_on_no_other_question(tmp_path: Path, smoothed: Smooth
     assert found[0] == found[1]
 
 
-def test_without_a_memory_the_class_is_predicted(smoothed: SmoothedClassifier) -> None:
+def test_without_a_memory_the_answer_is_a_point_certificate(smoothed: SmoothedClassifier) -> None:
     near, edge = HalfSpace(4).at_distance(torch.tensor([0.5, 0.0]))
     answerer = Answerer(smoothed, Budget(n=500))
     answer = answerer.answer(near)
-    assert (answer.label, answer.radius, answer.rule, answer.is_recalled) == (1, None, None, False)
+    assert (answer.label, answer.rule, answer.is_recalled) == (1, None, False)
+    assert 0 < answer.radius < 0.6  # a half-space is certified up to its distance
+    assert answer.sigma > 0
     assert answerer.answer(near) == answer
     assert answerer.answer(edge).label is None
 

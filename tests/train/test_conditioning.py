@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sigmax.data import ArraySource
 from sigmax.errors import ModelError
 from sigmax.models import build_network
-from sigmax.models.architectures import LevelCode, LevelNorm, told
+from sigmax.models.architectures import LevelCode, LevelNorm, nearest_level, told
 from sigmax.train import Recipe, SigmaRange, Training
 from sigmax.train.training import fresh_network
 
@@ -139,3 +139,19 @@ def test_a_training_of_a_noise_aware_network_may_start_from_a_plain_one() -> Non
         assert not torch.equal(told(training.network.eval(), x, TAU), told(training.network, x, TAU.flip(0)))
     with pytest.raises(ModelError, match="resnet20"):
         Training(recipe, data, network=fresh_network(Recipe(arch="resnet56", sigma=0.25), data))
+
+
+def test_levels_are_few_near_and_inside_the_range() -> None:
+    tau = torch.from_numpy(np.geomspace(0.01, 5.0, 2_000)).float()
+    levels = nearest_level(tau, (0.06, 1.0))
+    assert (float(levels.min()), float(levels.max())) == (0.0625, 1.0)
+    assert len(set(levels.tolist())) < 40
+    inside = (tau > 0.0626) & (tau < 1.0)
+    assert ((levels / tau).log2().abs() < 1 / 16 + 1e-5)[inside].all()
+    assert torch.equal(nearest_level(levels, (0.06, 1.0)), levels)  # it is its own nearest level
+    assert float(nearest_level(torch.tensor(9.0), (0.06, 1.4))) == pytest.approx(1.4)
+    for usual in (0.0625, 0.125, 0.25, 0.5, 1.0):
+        assert float(nearest_level(torch.tensor(usual), (0.06, 1.4))) == usual
+    free = torch.tensor([0.1, 0.3], requires_grad=True)
+    (slope,) = torch.autograd.grad(nearest_level(free, (0.06, 1.0)).sum(), free)
+    torch.testing.assert_close(slope, torch.ones(2), rtol=0.05, atol=0)

@@ -1,13 +1,15 @@
 """Trainings on the digits: what they learn, and what does not change them."""
 
+import csv
 import errno
 import json
 import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 import pytest
@@ -405,6 +407,51 @@ def test_the_tensorboard_curves_hold_every_point_once(digits: ImageSource, tmp_p
     assert all(steps == [20, 40, 60] for steps in points.values())
 
 
+def test_a_longer_training_continues_a_finished_one(digits: ImageSource, tmp_path: Path) -> None:
+    longer = replace(SHORT, epochs=SHORT.epochs + 1)
+    seen: list[StepReport] = []
+    train(SHORT, digits, tmp_path)
+    before = read_checkpoint(tmp_path / "checkpoint.pt")["weights"]
+    train(longer, digits, tmp_path, resume=True, on_step=seen.append)
+    assert {report.epoch for report in seen} == {longer.epochs}  # only what was added
+    after = read_checkpoint(tmp_path / "checkpoint.pt")["weights"]
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    with pytest.raises(RecordError, match="epochs"):
+        train(SHORT, digits, tmp_path, resume=True)  # it cannot become shorter
+    with pytest.raises(RecordError, match="lr"):
+        train(replace(longer, epochs=9, lr=0.01), digits, tmp_path, resume=True)
+
+
+def test_held_out_accuracy_is_logged_after_each_epoch(digits: ImageSource, tmp_path: Path) -> None:
+    seen: list[StepReport] = []
+    test = load_source("digits", split="test")
+    train(SHORT, digits, tmp_path, held_out=test, on_step=seen.append, log_to="csv")
+    judged = {report.step: report.held_out_accuracy for report in seen if report.held_out_accuracy is not None}
+    every = len(seen) // SHORT.epochs
+    assert list(judged) == [every * (epoch + 1) for epoch in range(SHORT.epochs)]
+    with (tmp_path / "csv" / "from-step-0" / "metrics.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["held_out_accuracy"]]
+    assert {int(row["step"]): float(row["held_out_accuracy"]) for row in rows} == judged
+    plain = train(SHORT, digits, tmp_path / "plain")  # judging changes nothing of the training
+    assert plain.noisy_accuracy == {}
+    for name, tensor in read_checkpoint(tmp_path / "checkpoint.pt")["weights"].items():
+        assert torch.equal(tensor, read_checkpoint(tmp_path / "plain" / "checkpoint.pt")["weights"][name])
+
+
+@pytest.mark.parametrize("kind", ["mlflow", "wandb"])
+def test_trackers_write_into_the_folder_only(
+    digits: ImageSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Literal["mlflow", "wandb"]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if find_spec(kind) is None:
+        with pytest.raises(InvalidInputError, match=f"pip install {kind}"):
+            train(SHORT, digits, tmp_path / "run", log_to=kind)
+        return
+    train(SHORT, digits, tmp_path / "run", log_to=kind)
+    assert any((tmp_path / "run" / kind).iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 def test_the_gradient_is_cut(digits: ImageSource) -> None:
     """With a tiny limit, weights move by no more than the learning rates times that."""
     recipe = replace(SHORT, clip=1e-6, weight_decay=0.0, epochs=1, momentum=0.0)
@@ -461,11 +508,22 @@ def test_mixed_precision_trains(digits: ImageSource, method: str, source: SigmaS
     torch.testing.assert_close(first.mean_sigma, exact.mean_sigma, rtol=1e-6, atol=0)
 
 
-def test_batch_norm_resumes_bit_identical(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arch", "sigma_source"),
+    [
+        ("fast-resnet9", TABLE),
+        ("patch-resnet10-aware", RANGE),
+        ("patch-resnet10-aware", replace(TABLE, bounds=(0.06, 1))),
+    ],
+    ids=["plain-table", "aware-range", "aware-table"],
+)
+def test_batch_norm_resumes_bit_identical(tmp_path: Path, arch: str, sigma_source: SigmaSource) -> None:
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (96, 3, 16, 16)).astype(np.uint8)
     source = ArraySource("made-up", pixels, np.arange(96) % 4, "abcd", levels=255)
-    recipe = Recipe(arch="fast-resnet9", sigma=0.25, epochs=2, batch=32, optimizer="muon", lr=0.02, sigma_source=TABLE)
+    recipe = Recipe(
+        arch=arch, sigma=0.25, epochs=2, batch=32, optimizer="muon", lr=0.02, ema=0.9, sigma_source=sigma_source
+    )
     train(recipe, source, tmp_path / "whole", checkpoint_steps=2)
     interrupted(recipe, source, tmp_path / "broken", 5, checkpoint_steps=2)
     train(recipe, source, tmp_path / "broken", checkpoint_steps=2, resume=True)

@@ -9,6 +9,7 @@ import typer
 from sigmax import __version__
 from sigmax.cli.certify import certify, predict, replay
 from sigmax.cli.console import log_console, say
+from sigmax.cli.engines import merge
 from sigmax.cli.inspect import demo, show
 from sigmax.cli.memory import (
     memory_check,
@@ -25,10 +26,11 @@ from sigmax.cli.serve import serve
 from sigmax.cli.train import train
 from sigmax.errors import SigmaxError
 
+_DEBUG = "--debug"
 app = typer.Typer(
     help="Certify classifiers by randomized smoothing with per-input noise levels.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
@@ -38,6 +40,7 @@ app.command()(train)
 app.command()(certify)
 app.command()(predict)
 app.command()(replay)
+app.command()(merge)
 app.command()(show)
 app.command()(report)
 app.command()(reproduce)
@@ -60,7 +63,7 @@ def _print_version(value: bool) -> None:
 
 @app.callback()
 def _root(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option(_DEBUG, help="Show the traceback of an error; works anywhere.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -69,11 +72,15 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line; an error is one line on stderr and exit code 2."""
+    """Run the command line; an error is one line on stderr and exit code 2. `--debug` may stand anywhere."""
+    arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]
     try:
-        app()
+        app(arguments)
     except (SigmaxError, OSError) as error:
-        if "--debug" in sys.argv:
+        said = f"error: {error}"
+        if _DEBUG in sys.argv:
             traceback.print_exc()
-        log_console.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        else:
+            said += f" ({_DEBUG} shows the traceback)"
+        log_console.print(said, style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 from rich.table import Table
 
-from sigmax.cli.console import log_console, out_console, print_runs, resumable, say, track
+from sigmax.cli.console import confirm_long, note, out_console, print_runs, print_whole, resumable, say, track
+from sigmax.cli.engines import EngineOptions, parse_shard
 from sigmax.cli.groups import command
 from sigmax.cli.options import ModelOptions, SamplingOptions, SearchOptions, parse_radii, parse_seed
 from sigmax.errors import InvalidInputError
@@ -17,7 +18,7 @@ from sigmax.rounding import format_down
 
 if TYPE_CHECKING:
     from sigmax.models import LoadedModel
-    from sigmax.runs import CertificationSpec
+    from sigmax.runs import CertificationSpec, Shard
     from sigmax.serve import Answer
 
 
@@ -45,11 +46,14 @@ def certify(
     search: SearchOptions,
     sampling: SamplingOptions,
     request: RequestOptions,
+    engine: EngineOptions,
     spec: Path | None = None,
     print_spec: bool = False,
+    shard: str | None = None,
     out: Path | None = None,
     resume: bool = False,
     download: bool = False,
+    yes: bool = False,
     as_json: bool = False,
 ) -> None:
     """Certify a data set: the class of each input, and a radius within which nothing changes it.
@@ -75,17 +79,33 @@ def certify(
         raise InvalidInputError("expected --spec without options that it decides, got both; edit the file instead")
     else:
         asked = read_spec(spec)
+    if shard is not None:
+        asked = _shard_of(asked, shard, sampling)
     if print_spec:
         say(asked.to_json().rstrip())
         return
     if out is None:
         kind = "experts" if asked.experts else "per-input" if asked.is_per_input else "fixed"
-        out = Path("runs") / f"{asked.model.short_name}-{asked.data.kind}-{kind}"
+        part = f"-shard-{asked.shard.number}-of-{asked.shard.count}" if asked.shard else ""
+        out = Path("runs") / f"{asked.model.short_name}-{asked.data.kind}-{kind}{part}"
     if resume and sampling.seed == "random" and (out / CONFIG).exists():
         # A run goes on with the seed that was drawn for it.
         asked = replace(asked, budget=replace(asked.budget, seed=read_spec(out / CONFIG).budget.seed))
-    with resumable(f"the same command with --out {out} --resume"):
-        execute(asked, out, track=track, resume=resume, loaded=loaded, download=download, on_note=_note)
+    with resumable(f"the same command with --out {out} --resume"), engine.start(note) as where:
+        execute(
+            asked,
+            out,
+            track=track,
+            engine=where,
+            resume=resume,
+            loaded=loaded,
+            download=download,
+            on_note=note,
+            on_estimate=lambda seconds: confirm_long(seconds, yes=yes),
+        )
+    if asked.shard is not None:
+        _show_shard(asked.shard, out, as_json)
+        return
     radii = asked.budget.radii
     print_runs([(out.name, read_run(out))], radii=sorted({0.0, *radii}) if radii else None, as_json=as_json)
     if not as_json:
@@ -96,6 +116,26 @@ def certify(
                 f"alpha = {alpha:g} is per row: on average at most {rows * alpha:.2g} of {rows} rows are false; "
                 "--family-alpha bounds the whole table"
             )
+
+
+def _shard_of(spec: "CertificationSpec", text: str, sampling: SamplingOptions) -> "CertificationSpec":
+    """The shard of a request, once all that its shards must have in common is said."""
+    if spec.batch is None:
+        raise InvalidInputError("expected --batch with --shard, got none; all shards need one, such as --batch 256")
+    if sampling.seed == "random":
+        raise InvalidInputError("expected the same --seed for all shards, got random; draw one number for all of them")
+    return replace(spec, shard=parse_shard(text))
+
+
+def _show_shard(shard: "Shard", out: Path, as_json: bool) -> None:
+    from sigmax.runs import read_table
+
+    rows = len(read_table(out))
+    if as_json:
+        out_console.print_json(json.dumps({"shard": str(shard), "rows": rows, "out": str(out)}))
+        return
+    say(f"shard {shard}: {rows} point certificates in {out}")
+    say(f"when all {shard.count} are done: sigmax merge DIR… --out DIR")
 
 
 def make_spec(
@@ -168,7 +208,7 @@ def predict(
     for path, image in zip(images, pixels, strict=True):
         if shape and image.shape != shape:
             raise InvalidInputError(f"{path}: expected an image of shape {shape}, got {image.shape}; resize it")
-    smoothed, _, _ = smooth(spec, spec.model.classifier(loaded), pixels[0].shape, levels=255, on_note=_note)
+    smoothed, _, _ = smooth(spec, spec.model.classifier(loaded), pixels[0].shape, levels=255, on_note=note)
     answers: dict[str, Answer] = {}
     with ExitStack() as stack:
         opened: Memory | None = None
@@ -184,12 +224,13 @@ def predict(
         out_console.print_json(json.dumps([{"image": path, **asdict(answer)} for path, answer in answers.items()]))
         return
     names = loaded.card.class_names if loaded.card else ()
-    view = Table("image", "answer", *(["radius", "rule"] if memory else []), box=None)
+    view = Table("image", "label", "radius", "sigma", "answer", box=None)
     for image_file, given in answers.items():
         name = names[given.label] if given.label is not None and given.label < len(names) else given.label
-        more = [] if given.radius is None else [format_down(given.radius), str(given.rule)]
-        view.add_row(image_file, "abstains" if given.label is None else str(name), *more)
-    out_console.print(view)
+        label = "abstains" if given.label is None else str(name)
+        how = "point, no memory" if memory is None else f"{'recalled' if given.is_recalled else 'new'}, {given.rule}"
+        view.add_row(image_file, label, format_down(given.radius), f"{given.sigma:.4g}", how)
+    print_whole(view)
     if opened is not None and opened.digest is not None:
         say(f"by the frozen memory with digest {opened.digest}")
 
@@ -212,7 +253,3 @@ def replay(run: Path, max_rows: int | None = None, data: str | None = None, as_j
         say(f"{found.rows - len(found.differing)} of {found.rows} {what} are the same")
     if found.differing:
         raise typer.Exit(1)
-
-
-def _note(text: str) -> None:
-    log_console.print(f"note: {text}", style="yellow", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,12 +16,16 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from sigmax.report.metrics import Summary
     from sigmax.runs import Run
 
 # Without markup: names of runs, classes and folders may contain brackets.
 _plain_console = partial(Console, markup=False, emoji=False)
 out_console = _plain_console()
 log_console = _plain_console(stderr=True)
+_WIDEST = 1_000  # characters, where no terminal limits them
+_NAME_LENGTHS = (None, 28, 18)  # of runs in a table that would not fit
+_LONG = 3600.0  # seconds
 _interrupts: list[int] = []  # signals received by the running command
 
 
@@ -29,41 +34,104 @@ def say(line: str) -> None:
     out_console.print(line, highlight=False, soft_wrap=True)
 
 
+def note(text: str) -> None:
+    """Print a note on stderr, unchanged."""
+    log_console.print(f"note: {text}", style="yellow", highlight=False, soft_wrap=True)
+
+
+def confirm_long(seconds: float, *, yes: bool) -> None:
+    """Ask before more than an hour of work, if a person is there to answer and has not said yes already."""
+    if seconds > _LONG and not yes and sys.stdin.isatty() and log_console.is_terminal:
+        typer.confirm("Begin? (--yes does not ask)", abort=True, err=True)
+
+
 def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | None, as_json: bool) -> None:
     """Print certified accuracy at each radius, ACR and abstentions of each run, side by side.
 
-    Where some sigmas are at the upper bound of their search: also how many, and the ACR without these inputs.
+    Where some sigmas are at the upper bound of their search: also how many, the ACR without these inputs, and that of
+    the baseline without them. Of the usual radii, those that no run certifies or that do not fit are left out.
     """
-    from sigmax.report.metrics import common_radii, kind_of_noise, special_backend, summarise
-    from sigmax.rounding import format_nearest, format_whole
+    from sigmax.report.metrics import common_radii, kind_of_noise, summarise
 
-    radii = radii or common_radii([run.table for _, run in runs])
-    uppers = [run.spec.search.upper if run.spec else None for _, run in runs]
-    rows = []
-    for (name, run), upper in zip(runs, uppers, strict=True):
-        backend = run.spec.found.backend if run.spec and run.spec.found else None
-        rows.append(summarise(name, run.table, radii, upper=upper, backend=backend, noise=kind_of_noise(run.spec)))
+    shown = radii or common_radii([run.table for _, run in runs])
+    rows = [
+        summarise(
+            name,
+            run.table,
+            shown,
+            upper=run.spec.search.upper if run.spec else None,
+            backend=run.spec.found.backend if run.spec and run.spec.found else None,
+            noise=kind_of_noise(run.spec),
+            is_at=bool(run.spec and run.spec.budget.radii),
+        )
+        for name, run in runs
+    ]
     if as_json:
         out_console.print_json(json.dumps([asdict(row) for row in rows]))
         return
-    has_bound = any(row.at_bound for row in rows)
-    headings = ["run", "inputs", "answers", *map(format_whole, radii), "ACR", "abstained"]
-    view = Table(box=None, title="certified accuracy at each radius", title_justify="left")
-    for heading in [*headings, *(["inner ACR", "at bound"] if has_bound else [])]:
-        view.add_column(heading, no_wrap=True, justify="left" if heading in ("run", "answers") else "right")
-    for row, upper in zip(rows, uppers, strict=True):
-        numbers = [format_nearest(share) for share in (*row.accuracy, row.acr, row.abstained)]
-        inside = "-" if row.acr_inside is None else format_nearest(row.acr_inside)
-        inner = [inside, "-" if upper is None else str(row.at_bound)] if has_bound else []
-        answers = ", ".join(filter(None, (row.answers, row.noise, special_backend(row.backend))))
-        view.add_row(row.name, str(row.inputs), answers, *numbers, *inner)
+    places = list(range(len(shown)))
+    if radii is None:
+        places = [place for place in places if place == 0 or any(row.accuracy[place] for row in rows)]
+    # To fit a terminal, first names are cut short, then the largest radii go.
+    tries = [(places, length) for length in _NAME_LENGTHS]
+    tries += [(places[:count], _NAME_LENGTHS[-1]) for count in range(len(places) - 1, 0, -1)] if radii is None else []
+    room = out_console.width if out_console.is_terminal else _WIDEST
+    views = ((tried, _runs_view(rows, tried, length)) for tried, length in tries)
+    tried, view = next((found for found in views if _width(found[1]) <= room), (places, _runs_view(rows, places)))
     print_whole(view)
+    if len(tried) < len(places):
+        say("larger radii do not fit here; name them by --radii, or use --json")
+    if any(row.is_at for row in rows):
+        say("* radii are rounded down to those of --at, and so is the ACR")
+    if any(row.at_bound for row in rows):
+        _say_inner_acrs([run for _, run in runs], rows)
+
+
+def _runs_view(rows: Sequence["Summary"], places: Sequence[int], length: int | None = None) -> Table:
+    """The table at some radii, with names of at most this length."""
+    from sigmax.report.metrics import format_acr, special_backend
+    from sigmax.rounding import format_nearest, format_whole
+
+    backends = {special_backend(row.backend) for row in rows}
+    shared = backends.pop() if len(backends) == 1 else ""  # then it is said once
+    title = "certified accuracy at each radius" + (f", run by {shared}" if shared else "")
+    view = Table(box=None, title=title, title_justify="left")
+    headings = ["run", "inputs", "answers", *(format_whole(rows[0].radii[place]) for place in places)]
+    for heading in [*headings, "ACR", "abstained"]:
+        view.add_column(heading, no_wrap=True, justify="left" if heading in ("run", "answers") else "right")
+    for row in rows:
+        name = row.name if length is None or len(row.name) <= length else f"{row.name[: length - 1]}…"
+        answers = ", ".join(filter(None, (row.answers, row.noise, "" if shared else special_backend(row.backend))))
+        cells = [format_nearest(row.accuracy[place]) for place in places]
+        cells += [format_acr(row.acr, is_at=row.is_at), format_nearest(row.abstained)]
+        view.add_row(name, str(row.inputs), answers, *cells)
+    return view
+
+
+def _say_inner_acrs(runs: Sequence["Run"], rows: Sequence["Summary"]) -> None:
+    """For each run with sigmas at the bound: how many, the ACR without these inputs, and that of its baseline."""
+    from sigmax.report.entries import entries
+    from sigmax.report.metrics import format_acr, inner_acrs
+    from sigmax.report.pairing import pairs
+
+    shown = entries(runs)
+    baselines = {pair.run: pair.baseline for pair in pairs(shown)}
+    for entry, row in zip(shown, rows, strict=True):
+        if row.at_bound:
+            other = baselines.get(entry)
+            inner = inner_acrs(entry.table, entry.upper, other and other.table)
+            acr, base = ("-" if value is None else format_acr(value, is_at=row.is_at) for value in inner)
+            said = f", baseline {base}" if other else ""
+            say(f"{row.name}: {row.at_bound} of {row.inputs} sigmas at the bound; inner ACR without them {acr}{said}")
 
 
 def print_whole(view: Table) -> None:
     """Print a table whole: where it is too wide, the terminal wraps it, and no number is cut off."""
-    needed = _plain_console(width=1_000).measure(view).maximum
-    _plain_console(width=max(out_console.width, needed)).print(view)
+    _plain_console(width=max(out_console.width, _width(view))).print(view)
+
+
+def _width(view: Table) -> int:
+    return _plain_console(width=_WIDEST).measure(view).maximum
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import math
 import tomllib
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
@@ -49,5 +50,19 @@ def _option(owner: Any, name: str, default: Any, kind: Any) -> inspect.Parameter
     said = {"help": entry} if isinstance(entry, str) else dict(entry)
     make: Any = typer.Argument if said.pop("is_argument", default is _NONE) else typer.Option
     flags = said.pop("flags", [f"--{name.replace('_', '-')}"] if kind is bool else [])
+    if kind in (int, int | None):
+        said |= {"parser": _whole, "metavar": "INTEGER"}
     kind = Annotated[kind, make(*flags, **said)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _whole(text: str | int) -> int:
+    """A whole number, also as 1e5 or 100_000."""
+    try:
+        value = float(text)
+        whole = int(text) if str(text).lstrip("+-").replace("_", "").isdigit() else int(value)
+    except (ValueError, OverflowError):
+        value, whole = math.nan, 0
+    if whole != value:
+        raise typer.BadParameter(f"expected a whole number such as 1000 or 1e5, got {text!r}")
+    return whole

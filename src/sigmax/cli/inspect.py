@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sigmax.cli.console import log_console, print_runs, resumable, say, track
+from sigmax.cli.console import note, print_runs, resumable, say, track
 from sigmax.cli.groups import command
 from sigmax.cli.options import parse_radii
 
@@ -40,5 +40,5 @@ def show(tables: list[Path], radii: str | None = None, as_json: bool = False) ->
     runs = list(read_runs(tables).values())
     for run in runs:
         if run.table.dropped:
-            log_console.print(f"note: {run.name}: the last line is cut off and was left out", style="yellow")
+            note(f"{run.name}: the last line is cut off and was left out")
     print_runs([(run.name, run) for run in runs], radii=wanted, as_json=as_json)

@@ -133,15 +133,23 @@ def parse_seed(text: str) -> int:
         raise InvalidInputError(f"expected --seed to be a whole number or random, got {text!r}") from None
 
 
-def parse_settings(option: str, texts: list[str] | None) -> dict[str, str | list[str]]:
-    """NAME=VALUE, several times; values with a comma are lists, also `1,`."""
-    said: dict[str, str | list[str]] = {}
+def parse_pairs(option: str, texts: list[str] | None) -> dict[str, str]:
+    """NAME=VALUE, several times."""
+    said = {}
     for text in texts or []:
         name, equals, value = text.partition("=")
         if not equals:
             raise InvalidInputError(f"expected {option} NAME=VALUE, got {text!r}")
-        said[name] = [part for part in value.split(",") if part] if "," in value else value
+        said[name] = value
     return said
+
+
+def parse_settings(option: str, texts: list[str] | None) -> dict[str, str | list[str]]:
+    """NAME=VALUE, several times; values with a comma are lists, also `1,`."""
+    said = parse_pairs(option, texts)
+    return {
+        name: [part for part in value.split(",") if part] if "," in value else value for name, value in said.items()
+    }
 
 
 def parse_range(option: str, text: str | None) -> tuple[float, float] | None:

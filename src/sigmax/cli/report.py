@@ -1,12 +1,13 @@
 """`sigmax report`."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sigmax.cli.console import log_console, out_console, say
+from sigmax.cli.console import note, out_console, say
 from sigmax.cli.groups import command
-from sigmax.cli.options import parse_radii
+from sigmax.cli.options import parse_pairs, parse_radii
 from sigmax.errors import DataError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ def report(
     radii: str | None = None,
     baseline: Path | None = None,
     pictured: str | None = None,
+    common: bool = False,
+    name: list[str] | None = None,
     as_json: bool = False,
 ) -> None:
     """Write a page, tables (Markdown, LaTeX, CSV) and figures (PNG, PDF) of runs, compared input by input.
@@ -34,7 +37,7 @@ def report(
 
     `sigmax report runs/fixed runs/per-input --data cifar10 --radii 0,0.25,0.5,0.75,1`
 
-    `sigmax report cohen-0.50.tsv qcrs.tsv --baseline cohen-0.50.tsv`
+    `sigmax report cohen-0.50.tsv qcrs.tsv --baseline cohen-0.50.tsv --name qcrs=QCRS`
     """
     from sigmax.report.report import TEXT, compose_report
     from sigmax.runs import read_runs
@@ -46,8 +49,13 @@ def report(
     read = read_runs([*runs, *named])
     for place in [place for place, run in read.items() if not len(run.table) and place not in named]:
         if len(read) > 1:
-            _note(f"{place}: has no certificates yet, left out")
+            note(f"{place}: has no certificates yet, left out")
             del read[place]
+    read = _renamed(read, parse_pairs("--name", name))
+    if common:
+        read = _on_common_inputs(read)
+    elif len({len(run.table) for run in read.values()}) > 1:
+        note("the runs have different inputs; --common compares them on those that all have")
     made = compose_report(
         list(read.values()),
         title=title,
@@ -60,9 +68,9 @@ def report(
     paired = {pair.run.name: pair.baseline.name for pair in made.pairs}
     for run in made.runs:
         if named and run.name not in (*paired, read[named[0]].name):
-            _note(f"{run.name}: has other inputs than --baseline, not compared")
+            note(f"{run.name}: has other inputs than --baseline, not compared")
         elif not named and run.is_per_input and run.name not in paired:
-            _note(f"{run.name}: no fixed-sigma run of its model, sigma0 and n to compare with; name one by --baseline")
+            note(f"{run.name}: no fixed-sigma run of its model, sigma0 and n to compare with; name one by --baseline")
     if as_json:
         written = {
             "report": str(opened),
@@ -77,6 +85,27 @@ def report(
     say(f"text:    {out / TEXT}")
     say(f"tables:  {len(made.tables)} in {out / 'tables'}, as Markdown, LaTeX and CSV")
     say(f"figures: {len(made.figures)} in {out / 'figures'}, as PNG and PDF")
+
+
+def _on_common_inputs(runs: "dict[Path, Run]") -> "dict[Path, Run]":
+    """All runs on the inputs that all of them have, in one order."""
+    from sigmax.report.metrics import common_inputs
+
+    shared, *rest = (run.table for run in runs.values())
+    for table in rest:
+        shared, _ = common_inputs(shared, table)
+    note(f"compared on the {len(shared):,} inputs that all runs have")
+    return {place: replace(run, table=common_inputs(run.table, shared)[0]) for place, run in runs.items()}
+
+
+def _renamed(runs: "dict[Path, Run]", names: dict[str, str]) -> "dict[Path, Run]":
+    """The runs by other names, where these say so."""
+    if unknown := set(names) - {run.name for run in runs.values()}:
+        known = ", ".join(run.name for run in runs.values())
+        raise InvalidInputError(f"expected --name RUN=NAME with a run among {known}, got {min(unknown)!r}")
+    return {
+        place: replace(run, table=replace(run.table, name=names.get(run.name, run.name))) for place, run in runs.items()
+    }
 
 
 def _parse_inputs(text: str | None) -> list[int]:
@@ -97,10 +126,6 @@ def _source(data: str | None, runs: "Sequence[Run]") -> "ImageSource | None":
     try:
         source = reference and reference.load()
     except DataError as error:
-        _note(f"no pictures: {error}")
+        note(f"no pictures: {error}")
         return None
     return source if source and any(run.fits(source) for run in entries(runs)) else None
-
-
-def _note(line: str) -> None:
-    log_console.print(f"note: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)

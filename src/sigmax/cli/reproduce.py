@@ -5,29 +5,42 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Table
 
-from sigmax.cli.console import log_console, out_console, print_whole, resumable, say, track
+from sigmax.cli.console import confirm_long, log_console, note, out_console, print_whole, resumable, say, track
+from sigmax.cli.engines import EngineOptions
 from sigmax.cli.groups import command
 from sigmax.cli.options import Backend
 from sigmax.errors import InvalidInputError
 from sigmax.rounding import format_duration
 
 if TYPE_CHECKING:
-    from sigmax.engine import Tracker
+    from sigmax.engine import Engine, Tracker
     from sigmax.paper.plan import Step
     from sigmax.paper.run import Reproduction
 
 UNFINISHED = 3  # the exit code when --max-hours ended the work
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineOptions:
+    """How networks run on a machine."""
+
+    device: str | None = None
+    backend: Backend = "eager"
+    batch: int | None = None
+
+
 @command
 def reproduce(
     experiment: str,
+    engine: EngineOptions,
+    place: MachineOptions,
     out: Path | None = None,
     plan: bool = False,
     only: str = "*",
@@ -35,9 +48,7 @@ def reproduce(
     data: str | None = None,
     train_data: str | None = None,
     download: bool = False,
-    device: str | None = None,
-    backend: Backend = "eager",
-    batch: int | None = None,
+    yes: bool = False,
     as_json: bool = False,
 ) -> None:
     """Train what is missing, certify what is missing, and report, with the paper's numbers beside ours.
@@ -69,7 +80,7 @@ def reproduce(
         raise InvalidInputError(f"expected --max-hours >= 0, got max_hours={max_hours}")
     deadline = time.monotonic() + 3600 * max_hours if max_hours is not None else math.inf
     asked = load_experiment(experiment, data=data, train_data=train_data)
-    machine = Machine(device=device, backend=backend, batch=batch)
+    machine = Machine(device=place.device, backend=place.backend, batch=place.batch)
     out = out or Path("runs") / asked.name
     if plan:
         sources = load_sources(asked, is_needed=False)
@@ -81,7 +92,10 @@ def reproduce(
         steps = work.plan(only)
         if not as_json:
             _show_plan(steps, as_json)
-        is_finished = _work(work, steps, deadline)
+        seconds = sum(step.seconds for step in steps if not step.is_done)
+        confirm_long(min(seconds, 3600 * max_hours if max_hours is not None else seconds), yes=yes)
+        with engine.start(note) as where:
+            is_finished = _work(work, steps, deadline, where)
         report = work.report()
         steps = work.plan(only) if as_json else steps
     if as_json:
@@ -117,7 +131,7 @@ def until(deadline: float, tracker: "Tracker") -> "Tracker":
     return limited
 
 
-def _work(work: "Reproduction", steps: Sequence["Step"], deadline: float) -> bool:
+def _work(work: "Reproduction", steps: Sequence["Step"], deadline: float, engine: "Engine") -> bool:
     """Do the steps until they or the time are over; whether all are done."""
     for number, step in enumerate(steps, start=1):
         if step.is_done:
@@ -130,7 +144,7 @@ def _work(work: "Reproduction", steps: Sequence["Step"], deadline: float) -> boo
             soft_wrap=True,
         )
         try:
-            work.work(step, until(deadline, track))
+            work.work(step, until(deadline, track), engine)
         except TimeIsUpError:
             return step is steps[-1] and work.plan(step.name)[-1].is_done  # its last input may have been done
     return True

@@ -7,13 +7,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
-from sigmax.cli.console import check_interrupt, log_console, out_console, resumable, say
+from sigmax.cli.console import check_interrupt, log_console, note, out_console, resumable, say
 from sigmax.cli.groups import command
 from sigmax.cli.options import parse_range, parse_settings
 from sigmax.errors import InvalidInputError
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 # Steps over which the progress line averages: one batch alone says little.
 _WINDOW = 50
+_LONG = 60.0  # seconds that are announced
+_WIDE = 120  # characters, from which the progress line has room for all its numbers
 
 
 def _list_presets(preset: str | None) -> str | None:
@@ -88,6 +92,7 @@ def train(
     split: str = "train",
     out: Path | None = None,
     resume: bool = False,
+    log_to: Literal["tensorboard", "csv", "mlflow", "wandb"] = "tensorboard",
     device: str = "auto",
     devices: int | None = None,
     download: bool = False,
@@ -125,7 +130,15 @@ def train(
     fabric = _fabric(recipe, device, devices)
     with resumable(f"the same command with --out {out} --resume"), _progress(recipe, fabric.is_global_zero) as show:
         summary = run(
-            recipe, source, out, held_out=held_out, fabric=fabric, network=network, resume=resume, on_step=show
+            recipe,
+            source,
+            out,
+            held_out=held_out,
+            fabric=fabric,
+            network=network,
+            resume=resume,
+            log_to=log_to,
+            on_step=show,
         )
     if not fabric.is_global_zero:
         return
@@ -137,10 +150,22 @@ def train(
         shares = [f"{format_nearest(share)} at sigma {level:g}" for level, share in summary.noisy_accuracy.items()]
         say(f"held-out accuracy under one draw of noise: {', '.join(shares)}")
     say(f"network: {out / 'model.safetensors'}")
-    say(f"curves:  tensorboard --logdir {out}")
+    say(f"curves:  {_curves_hint(out, log_to)}")
     test = data if has_splits(data) else f"{data.partition(':')[0]}:HELD-OUT"
     per_input = "--per-input " if recipe.sigma_source.is_per_input else ""
     say(f"next:    sigmax certify {out} --data {test} {per_input}--n 10000 --max 100")
+
+
+def _curves_hint(out: Path, log_to: str) -> str:
+    """How to look at the curves, with what is installed."""
+    if log_to == "tensorboard" and find_spec("tensorboard") is None:
+        return f"pip install tensorboard, then tensorboard --logdir {out}"
+    return {
+        "tensorboard": f"tensorboard --logdir {out}",
+        "csv": f"{out / 'csv'}",
+        "mlflow": f"mlflow ui --backend-store-uri sqlite:///{out / 'mlflow' / 'mlflow.db'}",
+        "wandb": f"{out / 'wandb'}, offline",
+    }[log_to]
 
 
 def make_recipe(
@@ -169,7 +194,7 @@ def make_recipe(
     recipe = presets.make_recipe(data, given, method=method, options=options, preset=preset, inherited=inherited)
     usual = presets.presets()[preset].sigmas if preset else ()
     if usual and recipe.sigma not in usual:
-        log_console.print(f"note: the paper has sigma in {usual}, not {recipe.sigma:g}", style="yellow")
+        note(f"the paper has sigma in {usual}, not {recipe.sigma:g}")
     return recipe, network
 
 
@@ -204,41 +229,52 @@ def _progress(recipe: "Recipe", is_first: bool) -> Iterator[Callable[["StepRepor
         yield None
         return
     recent: deque[tuple[StepReport, float]] = deque(maxlen=_WINDOW)
+    epoch, held_out, is_told = 0, "", False
 
     def describe() -> str:
+        """The numbers of the last steps, as many as leave room for the bar and the time left."""
         reports = [report for report, _ in recent]
         spent = recent[-1][1] - recent[0][1]
         speed = sum(report.examples for report in reports[1:]) / spent if spent else 0.0
         loss, accuracy = (
             sum(getattr(report, name) for report in reports) / len(reports) for name in ("loss", "noisy_accuracy")
         )
-        return (
-            f"loss {loss:.3f}  noisy accuracy {100 * accuracy:.1f} %  "
-            f"mean sigma {reports[-1].mean_sigma:.4f}  {speed:,.0f} images/s"
-        )
+        short, more = f"loss {loss:.3f}  {100 * accuracy:.1f} %", f"  {speed:,.0f} images/s"
+        if log_console.is_terminal and log_console.width < _WIDE:
+            return short + held_out
+        return f"{short} under noise{held_out}  mean sigma {reports[-1].mean_sigma:.4f}{more}"
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[numbers]}"))
-    with Progress(
-        *columns, TimeRemainingColumn(), console=log_console, transient=True, disable=not log_console.is_terminal
-    ) as bar:
-        task = bar.add_task("", total=None, numbers="")
-        epoch = 0
-
-        def show(report: "StepReport") -> None:
-            nonlocal epoch
-            check_interrupt()
-            if report.epoch != epoch and recent and not log_console.is_terminal:
-                log_console.print(f"epoch {epoch}/{recipe.epochs}  {describe()}", highlight=False, soft_wrap=True)
-            epoch = report.epoch
-            recent.append((report, time.perf_counter()))
-            bar.update(
-                task,
-                description=f"epoch {epoch}/{recipe.epochs}",
-                completed=report.step,
-                total=report.steps,
-                numbers=describe(),
-            )
-
-        yield show
+    def report_epoch() -> None:
         if recent and not log_console.is_terminal:
             log_console.print(f"epoch {epoch}/{recipe.epochs}  {describe()}", highlight=False, soft_wrap=True)
+
+    columns = (
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=None if log_console.width < _WIDE else 40),
+        TextColumn("{task.fields[numbers]}", table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(
+        *columns, console=log_console, transient=True, disable=not log_console.is_terminal, expand=True
+    ) as bar:
+        task = bar.add_task("", total=None, numbers="")
+
+        def show(report: "StepReport") -> None:
+            nonlocal epoch, held_out, is_told
+            check_interrupt()
+            if report.epoch != epoch:
+                report_epoch()
+            epoch = report.epoch
+            recent.append((report, time.perf_counter()))
+            if len(recent) == _WINDOW and not is_told:
+                is_told = True
+                left = (recent[-1][1] - recent[0][1]) / (_WINDOW - 1) * (report.steps - report.step)
+                if left > _LONG:
+                    note(f"the training takes about {format_duration(left)}")
+            if report.held_out_accuracy is not None:
+                held_out = f"  held-out {100 * report.held_out_accuracy:.1f} %"
+            description = f"epoch {epoch}/{recipe.epochs}"
+            bar.update(task, description=description, completed=report.step, total=report.steps, numbers=describe())
+
+        yield show
+        report_epoch()

@@ -1,7 +1,7 @@
 """Before the first sample: refuse what cannot work, and say what to expect."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from scipy.stats import binom
@@ -19,18 +19,18 @@ _SHORT = 10.0  # seconds that need no announcement
 _LUCK = 0.01  # a network that only guesses gets away with it so often
 
 
-def check(work: Prepared) -> Job:
+def check(work: Prepared, indices: Sequence[int]) -> Job:
     """Refuse images that cannot be read or are outside the model's pixel range, and models that are no fixed function.
 
     Returns a few of the inputs.
     """
-    work.source.check_images(work.indices, pixel_range=work.pixel_range)
-    few = work.indices[:: max(1, len(work.indices) // _INPUTS)][:_INPUTS]
+    work.source.check_images(indices, pixel_range=work.pixel_range)
+    few = (indices or work.indices)[:: max(1, len(indices) // _INPUTS)][:_INPUTS]  # a shard may have none
     return work.smoothed.job(torch.from_numpy(work.source.images(few)), work.spec.budget, indices=few)
 
 
-def announce(work: Prepared, few: Job, inputs: int, on_note: Callable[[str], None]) -> None:
-    """Say how long so many inputs take, and whether the network knows noise at all, from a few inputs."""
+def announce(work: Prepared, few: Job, inputs: int, on_note: Callable[[str], None], *, workers: int = 1) -> float:
+    """Say how long so many inputs take, in seconds, and whether the network knows noise at all, from a few inputs."""
     smoothed, budget = work.smoothed, work.spec.budget
     initial, rows, classes = smoothed.search.initial, smoothed.rows(few.x), smoothed.classifier.num_classes
 
@@ -59,7 +59,8 @@ def announce(work: Prepared, few: Job, inputs: int, on_note: Callable[[str], Non
     if len(smoothed.experts) > 1 or smoothed.classifier.takes_level:
         choosing = smoothed.cost(budget) - budget.n
         on_note(f"choosing takes at most {choosing:,} samples per input, {100 * choosing / budget.n:.1f} % of n")
-    seconds = inputs * smoothed.cost(budget) * pace
+    seconds = inputs * smoothed.cost(budget) * pace / workers
     if seconds >= _SHORT:
         most = "at most " if budget.tolerance or budget.radii or budget.n_wrong else ""
         on_note(f"{inputs} inputs take {most}about {format_duration(seconds)}")
+    return seconds

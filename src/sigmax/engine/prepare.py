@@ -73,7 +73,8 @@ def prepare(
     others = tuple(replace(expert, model=replace(expert.model, backend=reference.backend)) for expert in spec.experts)
     resolved = replace(spec, model=reference, experts=others, batch=batch, found=found)
     if spec.found is not None:
-        check_same(spec.decisive(), resolved.decisive(), "the request")
+        advice = "use the model, the data and the versions of then"
+        check_same(spec.decisive(), resolved.decisive(), "the request", advice=advice)
     return Prepared(spec=resolved, smoothed=smoothed, source=source, pixel_range=_pixel_range(reference, card))
 
 

@@ -32,6 +32,8 @@ def replay(run: Path, *, track: Tracker, most: int | None = None, data: str | No
     spec = read_spec(run / CONFIG)
     if spec.found is None:
         raise RecordError(f"expected the record of a run in {run}, got a request that was never executed")
+    if spec.shard is not None:
+        raise RecordError(f"expected a whole run, got shard {spec.shard} in {run}; merge the shards and replay that")
     if most is not None and most < 1:
         raise InvalidInputError(f"expected to compare at least one row, got {most}")
     recorded = _rows(run)[:most]

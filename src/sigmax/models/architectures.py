@@ -14,6 +14,7 @@ from sigmax.errors import ModelError, did_you_mean
 Norm = Callable[[int], nn.Module]  # builds the normalisation of this many channels
 AWARE = "-aware"  # ends the names of architectures that take a noise level
 _LEVEL_PARTS = {"level", "film"}  # modules that only noise-aware networks have
+_MIDDLE, _PER_OCTAVE = 0.25, 8  # levels are 0.25 times powers of 2 ** (1 / 8)
 _CODE = 64  # features that encode the noise level inside a network
 
 
@@ -23,8 +24,18 @@ def takes_level(network: object) -> bool:
 
 
 def level_range(network: object) -> tuple[float, float] | None:
-    """The noise levels that a network may be told; None: any."""
+    """The noise levels that a network was trained for; None: unknown."""
     return getattr(network, "level_range", None)
+
+
+def nearest_level(tau: Tensor, bounds: tuple[float, float]) -> Tensor:
+    """The levels of a network with this range that act for tau: within 4.5 % of it, or the ends of the range.
+
+    There are only eight to an octave, because a backend builds a network for each. The slope in tau is kept.
+    """
+    steps = (tau.clamp(*bounds) / _MIDDLE).log2() * _PER_OCTAVE
+    level = (_MIDDLE * 2.0 ** (steps.round() / _PER_OCTAVE)).clamp(*bounds).detach()
+    return level * (tau / tau.detach())
 
 
 def told(network: Callable[..., Tensor], x: Tensor, tau: Tensor | None) -> Tensor:
@@ -44,7 +55,7 @@ class LevelCode(nn.Module):
     def forward(self, tau: Tensor) -> Tensor:
         """Encode in full precision, because bfloat16 hardly separates nearby levels."""
         with torch.autocast(tau.device.type, enabled=False):
-            u = (tau.float() / 0.25).log().unsqueeze(-1)  # batch 1: around 0 for the usual levels
+            u = (tau.float() / _MIDDLE).log().unsqueeze(-1)  # batch 1: around 0 for the usual levels
             return silu(self.out(silu(self.hidden(u))))
 
 
@@ -76,13 +87,18 @@ class LevelNorm(nn.BatchNorm2d):
 
 @final
 class LevelChain(nn.Sequential):
-    """`nn.Sequential` that passes the noise level, or its code, to the modules that take one."""
+    """`nn.Sequential` that passes the noise level, or its code, to the modules that take one.
+
+    A chain with a `level_range` passes the nearest level of a network that was trained for this range.
+    """
 
     takes_level = True
     level_range: tuple[float, float] | None = None
 
     def forward(self, x: Tensor, level: Tensor) -> Tensor:  # type: ignore[override]
         """Map x through all modules."""
+        if self.level_range is not None:
+            level = nearest_level(level, self.level_range)
         for module in self:
             x = told(module, x, level)
         return x

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from sigmax.errors import InvalidInputError, ModelError, one_line
-from sigmax.models.architectures import level_range, takes_level, told
+from sigmax.models.architectures import level_range, nearest_level, takes_level, told
 from sigmax.models.contents import Contents, Uncompared, arithmetic
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class FastModel(nn.Module):
 
     @property
     def level_range(self) -> tuple[float, float] | None:
-        """The noise levels that the network may be told."""
+        """The noise levels that the network was trained for."""
         return level_range(self.model)
 
     def forward(self, x: Tensor, tau: Tensor | None = None) -> Tensor:
@@ -171,7 +171,27 @@ def _kept_signal_stack() -> Iterator[None]:
         libc.sigaltstack(ctypes.byref(usual), None)
 
 
+@contextmanager
+def _without_telemetry() -> Iterator[None]:
+    """Send nothing home: OpenVINO and nncf would report their use unless the user opts out."""
+    try:
+        from openvino_telemetry import main
+        from openvino_telemetry.utils.opt_in_checker import ConsentCheckResult
+    except ImportError:  # then they cannot send anything
+        yield
+        return
+    checker, sender = main.OptInChecker, main.TelemetrySender
+    asked, sent = checker.check, sender.send
+    checker.check = lambda *_, **__: ConsentCheckResult.DECLINED  # of a process that did not use them before
+    sender.send = lambda *_, **__: None  # of one that did
+    try:
+        yield
+    finally:
+        checker.check, sender.send = asked, sent
+
+
 @_kept_signal_stack()
+@_without_telemetry()
 def _openvino(model: nn.Module, shape: tuple[int, ...], backend: Backend) -> FastModel:
     try:
         import openvino
@@ -199,6 +219,7 @@ def _openvino(model: nn.Module, shape: tuple[int, ...], backend: Backend) -> Fas
 
     @lru_cache(maxsize=_KEPT)
     @_kept_signal_stack()
+    @_without_telemetry()
     def build(shape: tuple[int, ...], level: float | None) -> openvino.InferRequest:
         """The network for batches of this shape. The noise level of all rows is a constant, folded into the weights."""
         fitting = converted(shape).clone()
@@ -213,8 +234,12 @@ def _openvino(model: nn.Module, shape: tuple[int, ...], backend: Backend) -> Fas
             raise ModelError(f"expected a network for any batch, got one for {fitting.output(0).shape[0]} inputs")
         return openvino.Core().compile_model(fitting, "CPU", settings).create_infer_request()
 
+    bounds = level_range(model)
+
     def run(x: Tensor, tau: Tensor | None = None) -> Tensor:
         """One pass for each level in the batch. So the answer to a row does not depend on the levels of others."""
+        if tau is not None and bounds is not None:
+            tau = nearest_level(tau, bounds)
         pixels = x.cpu().contiguous().numpy()
         levels = [None] if tau is None else sorted(set(tau.tolist()))
         found = [build(tuple(x.shape), level).infer([pixels], share_inputs=True)[0] for level in levels]
@@ -226,6 +251,7 @@ def _openvino(model: nn.Module, shape: tuple[int, ...], backend: Backend) -> Fas
     return FastModel(model, run, f"{backend} {release}", digest=digest(quantized) if quantized is not None else "")
 
 
+@_without_telemetry()
 def _convert(model: nn.Module, *inputs: Tensor) -> "openvino.Model":
     """The network as a graph of OpenVINO, for inputs like these and, if it takes them, noise levels like these."""
     import openvino

@@ -49,8 +49,8 @@ def with_normalisation(
 ) -> nn.Module:
     """Put the normalisation before the network, so that its inputs are pixels.
 
-    `level_range` is the range of noise levels that a noise-aware network was trained for. Told a level outside,
-    it is told the nearest one inside.
+    `level_range` is the range of noise levels that a noise-aware network was trained for. It then rounds what it is
+    told to its nearest level; see `nearest_level`.
     """
     parts = OrderedDict(normalize=normalize, network=network)
     if not takes_level(network):

@@ -63,7 +63,7 @@ def quantize(
     Args:
         convert: Makes the graph of the network for inputs and noise levels like these.
         shape: Of one input.
-        level_range: The noise levels that a noise-aware network may be told; None: any.
+        level_range: The noise levels that a noise-aware network was trained for; None: unknown.
     """
     batches = calibration_batches(shape)
     # Told the level of its noise; an image without any, the smallest one.

@@ -8,7 +8,7 @@ from typing import Any, Self, final
 from torch import nn
 
 from sigmax.data import ImageSource
-from sigmax.engine import Tracker, certify
+from sigmax.engine import Engine, Tracker, certify
 from sigmax.errors import RecordError
 from sigmax.files import lock_folder, write_atomically
 from sigmax.models.reference import ModelReference
@@ -58,15 +58,15 @@ class Reproduction:
         """What is done and what is left; see `make_plan`."""
         return make_plan(self.experiment, self.out, machine=self.machine, only=only, sources=self.sources)
 
-    def work(self, step: Step, track: Tracker) -> None:
-        """Do what is left of a step."""
+    def work(self, step: Step, track: Tracker, engine: Engine | None = None) -> None:
+        """Do what is left of a step; `engine` is where inputs are certified, by default this process."""
         if step.kind == "train":
             self._train(step, track)
             return
         run = self.experiment.certifications[step.name]
         experts = [replace(each, model=self._model(n)) for each, n in zip(run.spec.experts, run.experts, strict=True)]
         spec = replace(run.spec, model=self._model(run.network), experts=tuple(experts), batch=self.machine.batch)
-        certify(spec, self.out / RUNS / run.name, track=track, resume=True)
+        certify(spec, self.out / RUNS / run.name, track=track, engine=engine, resume=True)
 
     def report(self) -> Path | None:
         """Write the report on the complete certifications, marked as partial if some are missing; None: all are."""

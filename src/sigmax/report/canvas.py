@@ -1,6 +1,9 @@
 """What figures are drawn on: sizes for a two-column paper, and colours that colour-blind readers tell apart."""
 
 import io
+import textwrap
+from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +15,16 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure, FigureBase
 from numpy.typing import NDArray
 
-# Okabe and Ito's colours: told apart also by colour-blind readers. Line styles tell them apart in grey too.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Okabe and Ito's hues, told apart also by colour-blind readers; the pale ones darker, for 3:1 on white. The page has
+# the same. Line styles tell them apart in grey too.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#B45A8D", "#A87400", "#2A8CC4", "#000000")
+GAINED, LOST, REST = COLOURS[2], COLOURS[1], "#BBBBBB"
 LINES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (4, 1.5, 1, 1.5)), "-", (0, (4, 1.5)), "-")
 COLUMN, PAGE = 3.25, 6.75  # widths of a column and of both, in inches
 STYLE = mpl.rc_params_from_file(Path(__file__).parent / "paper.mplstyle", use_default_template=False)
 _TALL, _LOW = 2.3, 1.9  # heights of wide and of narrow panels
 _IN_A_ROW = 4
+_LABEL = 34  # characters of a line of a label
 
 
 @mpl.rc_context(STYLE)
@@ -33,6 +39,11 @@ def render(figure: Figure) -> dict[str, bytes]:
 def literal(text: str) -> str:
     """Text of others as it is: no formula, and not hidden from a legend."""
     return (" " if text.startswith("_") else "") + text.replace("$", r"\$")
+
+
+def label(text: str) -> str:
+    """Text of others as a label of a few short lines: a long one would leave no room for its figure."""
+    return "\n".join(textwrap.wrap(literal(text), _LABEL, max_lines=3, placeholder=" …"))
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -53,6 +64,12 @@ def new_panels(count: int, *, parts: int = 1, taller: float = 0.0) -> tuple[Figu
     for unused in (axes for row in panels for axes in row[count:]):
         unused.set_visible(False)
     return figure, below, [row[:count] for row in panels]
+
+
+def family_styles(families: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """A colour and a line for each; of more than there are, colours meet with other lines."""
+    looks = zip(families, cycle(COLOURS), cycle((*LINES, *LINES[1:])), strict=False)
+    return {name: {"color": colour, "ls": line} for name, colour, line in looks}
 
 
 def shade(colour: str, strength: float) -> tuple[float, float, float]:

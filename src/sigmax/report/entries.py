@@ -10,7 +10,7 @@ import numpy as np
 from sigmax.budget import Budget
 from sigmax.data import ImageSource
 from sigmax.named import Named, name_of
-from sigmax.report.metrics import average_certified_radius, kind_of_noise, special_backend
+from sigmax.report import metrics
 from sigmax.rounding import format_whole
 from sigmax.runs import Run
 from sigmax.search import AscentSearch
@@ -37,12 +37,13 @@ class Entry:
         self.steps = spec.search.steps if spec and isinstance(spec.search, AscentSearch) else None  # K
         self.upper = spec.search.upper if spec else None  # the largest sigma that the search may choose
         self.n = spec.budget.n if spec else int(table.samples.max(initial=0)) or None  # the most that an input got
-        # n and alpha in words, with all that gave some inputs fewer samples or other radii.
+        # n in words, with all that gave some inputs fewer samples or other radii.
         self.samples = _describe_samples(spec.budget) if spec else f"{self.n:,}" if self.n else "not recorded"
+        self.is_at = bool(spec and spec.budget.radii)  # radii were rounded down to these, and so was the ACR
         self.sampling = f"n = {self.samples}" + (f", alpha = {format_whole(spec.budget.alpha)}" if spec else "")
         self.backend = (found and found.backend) or ""  # what ran the network, with its version
-        self.special_backend = special_backend(self.backend)
-        self.noise = kind_of_noise(spec)  # "exact" or "float"
+        self.special_backend = metrics.special_backend(self.backend)
+        self.noise = metrics.kind_of_noise(spec)  # "exact" or "float"
         self.network = found.fingerprint if found else ""  # of the network, its backend and the noise
         self.data = found.data if found else ""  # digest of the data set
         self.kind = spec.data.kind if spec else ""  # of data set, such as cifar10
@@ -55,7 +56,12 @@ class Entry:
     @property
     def acr(self) -> float:
         """Average certified radius."""
-        return average_certified_radius(self.table)
+        return metrics.average_certified_radius(self.table)
+
+    @property
+    def acr_text(self) -> str:
+        """ACR, marked where it was rounded down with the radii."""
+        return metrics.format_acr(self.acr, is_at=self.is_at)
 
     @property
     def has_times(self) -> bool:
@@ -97,6 +103,11 @@ def describe_named(thing: Named) -> str:
     settings = {key: value for key, value in thing.settings().items() if key != "initial" and value is not None}
     said = (f"{key} {list(value) if isinstance(value, tuple) else value}" for key, value in settings.items())
     return ": ".join(filter(None, (name_of(type(thing)), ", ".join(said))))
+
+
+def kinds_of_answers(runs: Iterable[Entry]) -> str:
+    """Which kinds of certificate the runs show."""
+    return " and ".join(sorted({metrics.kind_of_answers(run.table) for run in runs}))
 
 
 def joined(*parts: str) -> str:

@@ -2,8 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -15,10 +13,9 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from sigmax.data import ImageSource
-from sigmax.files import write_atomically
 from sigmax.noise import find_noise
 from sigmax.report import canvas, metrics
-from sigmax.report.canvas import COLOURS, LINES, PAGE, STYLE, literal
+from sigmax.report.canvas import COLOURS, PAGE, STYLE, literal
 from sigmax.report.entries import Entry, joined
 from sigmax.report.pairing import Pair
 from sigmax.report.sections import Section, shared_backend
@@ -30,11 +27,13 @@ _BINS = 30
 _OF_EACH = 2  # pictures
 _IN_A_LEGEND = 5  # methods; more go below the panels, so many in a row
 _BELOW_LEGEND = 0.54  # of the height of a panel
+_ACROSS = 110  # characters of a legend below the panels, with lines before its labels
+_MOST_BANDS = 3  # in a panel: more would hide each other
 _SINGLE = "single runs"  # the title of a panel
 _UNIT = "(input units)"
 _Style = dict[str, Any]  # of a line: colour and dashes
-_Curves = list[tuple[str, _Style, list[CertificateTable]]]  # label, style, and tables to draw the best of
-_Panels = list[tuple[str, _Curves]]  # each with its title
+Curves = list[tuple[str, _Style, list[CertificateTable]]]  # label, style, and tables to draw the best of
+Panels = list[tuple[str, Curves]]  # each with its title
 
 
 @mpl.rc_context(STYLE)
@@ -43,42 +42,44 @@ def draw_accuracy(section: Section) -> Figure:
 
     A row has the series of its search and those without a search. A sigma0 that only other searches have is left out.
     """
-    styles = _styles(sorted({family for family, _ in section.series}))
+    styles = canvas.family_styles(sorted({family for family, _ in section.series}))
     backend = shared_backend(section.runs)
     title_of_legend = literal(f"run by {backend}") if backend else None
     searches = list(dict.fromkeys(search for _, search in section.series if search)) or [""]
     rows = [_panels(section, search, styles) for search in searches]
     figure, parts, places = canvas.new_panels(len(rows[0]), parts=len(rows))
     for part, search, row, axes in zip(parts, searches, rows, places, strict=True):
-        _draw_panels(row, axes, [run.table for run in section.runs])
+        draw_panels(row, axes, [run.table for run in section.runs])
         for (title, _), panel in zip(row, axes, strict=True):
             if title == _SINGLE or (panel is axes[-1] and len(styles) <= _IN_A_LEGEND):
                 panel.legend(loc="upper right", title=title_of_legend)
         if len(rows) > 1:
             part.suptitle(literal(search), fontsize=9, fontweight="bold")
     if len(styles) > _IN_A_LEGEND:
-        _legend_below(figure, {literal(family): style for family, style in styles.items()}, title_of_legend)
+        _legend_below(figure, {canvas.label(family): style for family, style in styles.items()}, title_of_legend)
     return figure
 
 
-def _panels(section: Section, search: str, styles: Mapping[str, _Style]) -> _Panels:
+def _panels(section: Section, search: str, styles: Mapping[str, _Style]) -> Panels:
     """The panels of a row: one for each sigma0, one of logs that do not say theirs, and one of the best over all."""
     runs = section.runs
     shown = [(family, series) for (family, of), series in section.series.items() if of in ("", search)]
-    panels: _Panels = []
+    panels: Panels = []
     for sigma in sorted({run.sigma0 for run in runs if run.sigma0 is not None}):
         searched = {run.search for run in runs if run.sigma0 == sigma} - {""}
         at = {family: [run.table for run in members if run.sigma0 == sigma] for family, members in shown}
         is_left_out = searched and search not in searched
-        curves = [(literal(name), styles[name], tables) for name, tables in at.items() if tables and not is_left_out]
+        curves = [
+            (canvas.label(name), styles[name], tables) for name, tables in at.items() if tables and not is_left_out
+        ]
         panels.append((rf"$\sigma_0 = {sigma:g}$", curves))
     unknown = [run for run in runs if run.sigma0 is None]
     if unknown:
         named = dict(zip(short_names(unknown), unknown, strict=True))
-        looks = _styles([*named])
-        panels.append((_SINGLE, [(literal(name), looks[name], [run.table]) for name, run in named.items()]))
+        looks = canvas.family_styles([*named])
+        panels.append((_SINGLE, [(canvas.label(name), looks[name], [run.table]) for name, run in named.items()]))
     if len(panels) > 1 or len(unknown) > 1:
-        curves = [(literal(family), styles[family], [run.table for run in members]) for family, members in shown]
+        curves = [(canvas.label(family), styles[family], [run.table for run in members]) for family, members in shown]
         panels.append(("best at each radius", curves))
     return panels
 
@@ -90,11 +91,11 @@ def draw_steps(series: Sequence[Sequence[Entry]]) -> Figure:
     steps = sorted({run.steps or 0 for runs in series for run in runs})
     shades = [canvas.shade(COLOURS[0], strength) for strength in np.linspace(0.3, 1.0, len(steps))]
     styles: dict[str, _Style] = {f"$K$ = {k:,}": {"color": shade} for k, shade in zip(steps, shades, strict=True)}
-    panels: _Panels = []
+    panels: Panels = []
     for runs in series:
         curves = [(k, styles[k], [run.table]) for run in runs for k in [f"$K$ = {run.steps:,}"]]
-        panels.append((f"{_title(runs[0])}\nACR {', '.join(format_nearest(run.acr) for run in runs)}", curves))
-    _draw_panels(panels, axes, [run.table for runs in series for run in runs])
+        panels.append((f"{_title(runs[0])}\nACR {', '.join(run.acr_text for run in runs)}", curves))
+    draw_panels(panels, axes, [run.table for runs in series for run in runs])
     _legend_below(figure, styles)
     return figure
 
@@ -109,7 +110,7 @@ def draw_sigmas(runs: Sequence[Entry], pairs: Sequence[Pair]) -> Figure:
         parts = {f"no baseline ({len(table):,})": table.sigma}
         if run in baselines:
             table, baseline = metrics.common_inputs(table, baselines[run])
-            is_gain, colours = metrics.gained_radii(table, baseline) > 0, [COLOURS[0], "#BBBBBB"]
+            is_gain, colours = metrics.gained_radii(table, baseline) > 0, [canvas.GAINED, canvas.REST]
             gained, rest = table.sigma[is_gain], table.sigma[~is_gain]
             parts = {f"radius gained ({len(gained):,})": gained, f"not gained ({len(rest):,})": rest}
         bins = _bins(table.sigma, run.sigma0).tolist()
@@ -132,7 +133,7 @@ def draw_gains(pairs: Sequence[Pair]) -> Figure:
     for axes, pair in zip(panels, pairs, strict=True):
         gain = np.sort(metrics.gained_radii(*metrics.common_inputs(pair.run.table, pair.baseline.table)))[::-1]
         share = 100 * (np.arange(len(gain)) + 0.5) / len(gain)
-        for sign, colour, word in ((gain > 0, COLOURS[0], "gained"), (gain < 0, COLOURS[1], "lost")):
+        for sign, colour, word in ((gain > 0, canvas.GAINED, "gained"), (gain < 0, canvas.LOST, "lost")):
             label = f"{word}: {sign.sum():,} of {len(gain):,}"
             axes.fill_between(share, np.where(sign, gain, 0.0), color=colour, lw=0, step="mid", label=label)
         axes.axhline(0, color="black", lw=0.6)
@@ -159,7 +160,7 @@ def draw_runtime(runs: Sequence[Entry]) -> Figure:
     axes.set(xlabel="time per input (s)", xlim=(0, None), ylim=(-0.6, len(timed) - 0.4))
     backend = shared_backend(timed)
     names = [joined(name, "" if backend else run.special_backend) for name, run in zip(short, timed, strict=True)]
-    axes.set_yticks(places, [literal(name) for name in names])
+    axes.set_yticks(places, [canvas.label(name) for name in names])
     if backend:
         axes.set_title(literal(f"run by {backend}"), pad=14)
     axes.grid(axis="x")
@@ -215,29 +216,6 @@ def _extreme_rows(run: Entry, baseline: Entry | None) -> dict[int, str]:
     return chosen
 
 
-@mpl.rc_context(STYLE)
-def compare_runs(
-    tables: Sequence[tuple[str, CertificateTable]], images: NDArray[np.float32], rows: Sequence[int], path: Path
-) -> None:
-    """Write a PNG: curves of named tables, above images (k, channels, height, width) of some rows of the last table."""
-    figure = canvas.new_figure(PAGE, 5.0)
-    upper, lower = np.ravel(np.asarray(figure.subfigures(2, 1, height_ratios=(2.4, 1))))
-    axes = upper.subplots()
-    curves: _Curves = []
-    for (name, table), colour in zip(tables, cycle(COLOURS), strict=False):
-        acr = format_nearest(metrics.average_certified_radius(table))
-        label = literal(f"{name} ({metrics.kind_of_answers(table)}), ACR {acr}")
-        curves.append((label, {"color": colour}, [table]))
-    _draw_panels([("", curves)], [axes], [table for _, table in tables])
-    axes.legend(loc="upper right")
-    for picture, image, row in zip(lower.subplots(1, len(rows), squeeze=False)[0], images, rows, strict=True):
-        canvas.draw_image(picture, image)
-        answer = "abstains" if table.predict[row] == ABSTAIN else f"says {table.predict[row]}"
-        sigma, radius = format_nearest(table.sigma[row]), format_down(table.radius[row])
-        picture.set_title(f"{answer}\n$\\sigma$ = {sigma}\nradius {radius}")
-    write_atomically(path, canvas.render(figure)["png"])
-
-
 def short_names(runs: Sequence[Entry]) -> list[str]:
     """The names of the runs without the words that all of them begin with."""
     words = [re.split(r"(?<=[-_/ ])", run.name) for run in runs]
@@ -246,21 +224,7 @@ def short_names(runs: Sequence[Entry]) -> list[str]:
     return ["".join(parts) for parts in words]
 
 
-def _styles(families: Sequence[str]) -> dict[str, _Style]:
-    """A colour for each way of training, and a line for what is made of it: one sigma, DS, DS^2."""
-    lines = dict(zip(("", "-ds", "-ds2", "-ds2-fixed"), LINES, strict=False))
-    parts = {}
-    for family in families:
-        name, _, more = family.partition(", ")  # its network or sampling, where that tells it from others
-        made = next((ending for ending in lines if ending and name.endswith(ending)), "")
-        parts[family] = (name.removesuffix(made), more), made
-    colours = dict(zip(dict.fromkeys(way for way, _ in parts.values()), cycle(COLOURS), strict=False))
-    is_free = len(colours) == len(families)  # nothing to tell apart by lines: they help the colours
-    ways = zip(parts.items(), cycle(LINES), strict=False)
-    return {name: {"color": colours[way], "ls": line if is_free else lines[made]} for (name, (way, made)), line in ways}
-
-
-def _draw_panels(panels: _Panels, places: Sequence[Axes], tables: Sequence[CertificateTable]) -> None:
+def draw_panels(panels: Panels, places: Sequence[Axes], tables: Sequence[CertificateTable]) -> None:
     """Draw each curve down to 0, and all to a little beyond the largest radius; a panel without curves is left out."""
     largest = max(float(metrics.counted_radii(table).max(initial=0.0)) for table in tables)
     grid = np.linspace(0.0, 1.05 * largest or 1.0, 1001)
@@ -269,6 +233,9 @@ def _draw_panels(panels: _Panels, places: Sequence[Axes], tables: Sequence[Certi
             accuracy, _ = metrics.envelope(members, grid)
             end = int(np.count_nonzero(accuracy)) + 1
             axes.step(grid[:end], accuracy[:end], where="pre", label=label, **style)
+            if len(members) == 1 and len(curves) <= _MOST_BANDS:  # the best of several has no interval
+                low, high = metrics.accuracy_band(members[0], grid)
+                axes.fill_between(grid, low, high, step="pre", color=style["color"], alpha=0.12, lw=0)
         axes.set(title=title, xlim=(0, grid[-1]), ylim=(0, 1), xlabel=rf"$\ell_{tables[0].norm}$ radius {_UNIT}")
         axes.grid()
         axes.set_visible(bool(curves))
@@ -277,13 +244,15 @@ def _draw_panels(panels: _Panels, places: Sequence[Axes], tables: Sequence[Certi
 
 def _legend_below(figure: Figure, styles: Mapping[str, _Style], title: str | None = None) -> None:
     lines = [Line2D([], [], label=label, **style) for label, style in styles.items()]
-    figure.legend(handles=lines, loc="outside lower center", ncols=_IN_A_LEGEND, title=title)
+    longest = max(len(line) for label in styles for line in label.splitlines())
+    columns = min(_IN_A_LEGEND, max(1, _ACROSS // (longest + 6)))
+    figure.legend(handles=lines, loc="outside lower center", ncols=columns, title=title)
 
 
 def _title(run: Entry, steps: int | None = None) -> str:
     below = [] if run.sigma0 is None else [rf"$\sigma_0 = {run.sigma0:g}$"]
     below += [] if steps is None else [f"$K$ = {steps:,}"]
-    return "\n".join(filter(None, (literal(joined(run.method, run.special_backend)), ", ".join(below))))
+    return "\n".join(filter(None, (canvas.label(joined(run.method, run.special_backend)), ", ".join(below))))
 
 
 def _bins(sigma: NDArray[np.float64], initial: float | None) -> NDArray[np.float64]:

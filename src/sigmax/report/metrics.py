@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sigmax.errors import InvalidInputError
+from sigmax.rounding import format_nearest
 from sigmax.runs import ABSTAIN, CertificateTable
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ CONFIDENCE = 0.95  # of the intervals over inputs
 _RESAMPLES, _SEED = 2_000, 0  # of the bootstrap
 _AT_BOUND = 1e-6  # a sigma that a search clamps in float32 is this close to its bound
 Interval = tuple[float, float]
+_Band = tuple[NDArray[np.float64], NDArray[np.float64]]  # lower and upper ends
 
 
 def count_certified(table: CertificateTable, radii: ArrayLike) -> NDArray[np.int64]:
@@ -79,10 +81,18 @@ def select_rows(table: CertificateTable, rows: NDArray[np.bool_] | NDArray[np.in
 
 def accuracy_interval(table: CertificateTable, radius: float, *, confidence: float = CONFIDENCE) -> Interval:
     """Exact interval of Clopper and Pearson for certified accuracy at a radius, over the choice of inputs."""
-    from sigmax.bounds import clopper_pearson_lower, clopper_pearson_upper  # here: a table is shown without scipy
+    low, high = accuracy_band(table, radius, confidence=confidence)
+    return float(low), float(high)
 
-    hits, tail = int(count_certified(table, radius)), (1 - confidence) / 2
-    return clopper_pearson_lower(hits, len(table), alpha=tail), clopper_pearson_upper(hits, len(table), alpha=tail)
+
+def accuracy_band(table: CertificateTable, radii: ArrayLike, *, confidence: float = CONFIDENCE) -> _Band:
+    """The ends of these intervals at each radius; each holds at its radius, not all at once."""
+    from scipy.special import betaincinv  # here: a table is shown without scipy
+
+    hits, n, tail = count_certified(table, radii), len(table), (1 - confidence) / 2
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), n - hits + 1, tail), 0.0)
+    high = np.where(hits < n, betaincinv(hits + 1, np.maximum(n - hits, 1), 1 - tail), 1.0)
+    return low, high
 
 
 def acr_interval(table: CertificateTable, *, confidence: float = CONFIDENCE) -> Interval:
@@ -188,6 +198,7 @@ class Summary:
     at_bound: int = 0  # inputs whose sigma sits at the upper bound of the search
     acr_inside: float | None = None  # ACR of the other inputs; None: no bound is known, or there are no others
     backend: str | None = None  # what ran the network; None: not recorded
+    is_at: bool = False  # radii are rounded down to those that were asked, and so is the ACR
     noise: str = ""  # "exact" or "float"; empty: not recorded
 
 
@@ -198,11 +209,10 @@ def summarise(
     *,
     upper: float | None = None,
     backend: str | None = None,
+    is_at: bool = False,
     noise: str = "",
 ) -> Summary:
     """What `sigmax show` prints of a table; `upper` is the upper bound of its search, where it has one."""
-    is_at_bound = table.sigma >= (np.inf if upper is None else upper * (1 - _AT_BOUND))
-    has_inside = upper is not None and not is_at_bound.all()
     return Summary(
         name=name,
         inputs=len(table),
@@ -211,8 +221,30 @@ def summarise(
         accuracy=tuple(certified_accuracy(table, radii).tolist()),
         acr=average_certified_radius(table),
         abstained=abstentions(table),
-        at_bound=int(is_at_bound.sum()),
-        acr_inside=average_certified_radius(select_rows(table, ~is_at_bound)) if has_inside else None,
+        at_bound=int(_is_at_bound(table, upper).sum()),
+        acr_inside=inner_acrs(table, upper)[0],
         backend=backend,
+        is_at=is_at,
         noise=noise,
     )
+
+
+def inner_acrs(
+    table: CertificateTable, upper: float | None, baseline: CertificateTable | None = None
+) -> tuple[float | None, float | None]:
+    """ACR without inputs whose sigma is at the upper bound, and that of a baseline without them; None: not known."""
+    inside = select_rows(table, ~_is_at_bound(table, upper))
+    if upper is None or not len(inside):
+        return None, None
+    is_shared = baseline is not None and np.isin(inside.idx, baseline.idx).any()
+    same = common_inputs(inside, baseline)[1] if baseline and is_shared else None
+    return average_certified_radius(inside), average_certified_radius(same) if same else None
+
+
+def _is_at_bound(table: CertificateTable, upper: float | None) -> NDArray[np.bool_]:
+    return np.asarray(table.sigma >= (np.inf if upper is None else upper * (1 - _AT_BOUND)))
+
+
+def format_acr(acr: float, *, is_at: bool) -> str:
+    """ACR with three decimals, marked where radii were rounded down to those that were asked."""
+    return format_nearest(acr) + ("*" if is_at else "")

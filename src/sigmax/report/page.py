@@ -19,13 +19,14 @@ from PIL import Image
 from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError
 from sigmax.look import script_digest, whole_script, whole_style
+from sigmax.named import name_of
 from sigmax.report import metrics
+from sigmax.report.canvas import COLOURS, family_styles
 from sigmax.report.entries import Entry, joined
 from sigmax.report.pairing import Pair
-from sigmax.report.results import UNKNOWN, accuracy_table, format_signed, settings_of
+from sigmax.report.results import accuracy_table, format_signed, headlines, left_to_say, scope, settings_in_words
 from sigmax.report.sections import Section, sections
-from sigmax.report.tables import ResultTable
-from sigmax.rounding import format_nearest
+from sigmax.report.tables import ResultTable, with_scope
 
 PAGE_BYTES = 5_000_000  # no page is larger
 PICTURE_BYTES = 1_800_000  # of all pictures together; base64 makes them a third larger
@@ -33,6 +34,7 @@ _MOST_PICTURES = 2_000
 _PIXELWISE = 64  # images up to this side are shown pixel by pixel, larger ones as photographs
 _SIDE, _LEAST_SIDE = 96, 48  # of a photograph on the page
 _POINTS = 500  # of a curve, at most
+_MOST_BANDS = 6  # in a chart: more would hide each other
 _ASSETS = Path(__file__).parent / "page_assets"
 
 
@@ -49,13 +51,17 @@ def render_page(
     pictured = [run for run in runs if source and len(run.table) and run.fits(source)]
     sprite = _make_sprite(source, pictured) if source and pictured and len(source.shape) == 3 else None
     script, parts = whole_script((_ASSETS / "page.js").read_text()), sections(runs)
-    settings, missing = _settings(runs)
+    unsaid = [min((left_to_say(table.scope, part.runs) for part in parts), key=len) for table in tables]
+    found = [(part, [pair for pair in pairs if pair.run in part.runs]) for part in parts]
     content = {
         "title": title,
-        "tables": tables,
-        "settings": settings,
-        "missing": missing,
-        "charts": [(part, accuracy_table(part, metrics.common_radii([r.table for r in part.runs]))) for part in parts],
+        "tables": [(t, with_scope(t.caption, left)) for t, left in zip(tables, unsaid, strict=True)],
+        "settings": [(run.name, settings_in_words(run)) for run in runs],
+        "headlines": [(part.title if len(parts) > 1 else "", headlines(part, own)) for part, own in found],
+        "charts": [
+            (part, scope(part.runs), accuracy_table(part, metrics.common_radii([run.table for run in part.runs])))
+            for part in parts
+        ],
         "sprite": sprite,
         "style": whole_style((_ASSETS / "page.css").read_text()),
         "script": script,
@@ -76,30 +82,29 @@ def render_page(
     raise InvalidInputError(f"expected a page of at most {PAGE_BYTES} bytes, got {len(page)}; give fewer runs")
 
 
-def _settings(runs: Sequence[Entry]) -> tuple[ResultTable, list[str]]:
-    """The settings of the runs and their main numbers, and what no record says."""
-    rows = []
-    for run in runs:
-        sigmas = np.unique(run.table.sigma[~np.isnan(run.table.sigma)]).tolist()
-        ends = " to ".join(dict.fromkeys(format_nearest(sigma) for sigma in (sigmas[:1] + sigmas[-1:])))
-        shares = {"ACR": format_nearest(run.acr), "abstained": format_nearest(metrics.abstentions(run.table))}
-        rows.append(settings_of(run) | {"sigma": ends or UNKNOWN} | shares)
-    missing = [key for key in rows[0] if all(row[key] == UNKNOWN for row in rows)]
-    said = [{key: value for key, value in row.items() if key not in missing} for row in rows]
-    return ResultTable.of("runs", f"Settings of {len(runs)} runs", said), missing
-
-
 def _chart(section: Section, runs: Sequence[Entry]) -> dict[str, Any]:
     """The curves of a section at radii in thousandths, in steps that axes like: 1, 2, 5, 10, 20 and so on."""
     end = 1_050 * max(float(run.table.radius.max(initial=0.0)) for run in section.runs) or 1_000.0
     step = next(s for power in count() for s in (10**power, 2 * 10**power, 5 * 10**power) if s * _POINTS >= end)
     radii = np.arange(0, math.ceil(end / step) + 1) * step
+    bands = [metrics.accuracy_band(run.table, radii / 1_000) for run in section.runs[: _MOST_BANDS + 1]]
+    ends = [[np.rint(1_000 * end).astype(int).tolist() for end in band] for band in bands]
     return {
         "norm": section.norm,
         "runs": [runs.index(run) for run in section.runs],
         "radii": radii.tolist(),
         "counts": [metrics.count_certified(run.table, radii / 1_000).tolist() for run in section.runs],
+        "bands": ends if len(ends) <= _MOST_BANDS else None,
+        "styles": _styles(section),
     }
+
+
+def _styles(section: Section) -> list[tuple[int, int]]:
+    """For each run the place of its colour, as in the figures, and of its dashes, which differ within a colour."""
+    families = {run: family for (family, _), members in section.series.items() for run in members}
+    colours = family_styles(sorted(set(families.values())))
+    places = [COLOURS.index(colours[families[run]]["color"]) for run in section.runs]
+    return [(place, places[:i].count(place)) for i, place in enumerate(places)]
 
 
 def _rows(
@@ -134,6 +139,8 @@ def _run_data(run: Entry, baseline: Entry | None, step: int) -> dict[str, Any]:
         "kind": joined(metrics.kind_of_answers(table), run.noise, run.special_backend),
         "rows": len(table),
         "is_per_input": run.is_per_input,
+        "sigma0": None if run.sigma0 is None else round(1e6 * run.sigma0),
+        "noise": name_of(type(run.spec.noise)) if run.spec else f"l{table.norm}",  # a log had the usual one of its norm
         "predict": table.predict[::step].tolist(),
         "radius": _thousandths(table.radius[::step]),
         "sigma": _millionths(table.sigma[::step]),
@@ -181,7 +188,8 @@ def _make_sprite(source: ImageSource, runs: Sequence[Entry]) -> dict[str, Any]:
         "url": f"data:image/{'png' if is_pixelwise else 'jpeg'};base64,{b64encode(content).decode()}",
         "is_pixelwise": is_pixelwise,
         "wanted": len(inputs),
-        "layout": layout | {"inputs": kept.tolist(), "is_partial": len(kept) < len(inputs)},
+        "layout": layout
+        | {"inputs": kept.tolist(), "is_partial": len(kept) < len(inputs), "is_grey": source.shape[0] != 3},
     }
 
 

@@ -16,12 +16,12 @@ from sigmax.files import write_atomically
 from sigmax.report import figures, results
 from sigmax.report.canvas import render
 from sigmax.report.entries import Entry, entries, slug
-from sigmax.report.metrics import common_radii
+from sigmax.report.metrics import CONFIDENCE, common_radii
 from sigmax.report.page import render_page
 from sigmax.report.pairing import Pair, pairs
 from sigmax.report.results import scope
 from sigmax.report.sections import Section, by_steps, sections, telling_runs
-from sigmax.report.tables import ResultTable, to_csv, to_latex, to_markdown
+from sigmax.report.tables import ResultTable, to_csv, to_latex, to_markdown, with_scope
 from sigmax.runs import Run
 
 TEXT, PAGE, FILES = "report.md", "index.html", "files.txt"
@@ -34,6 +34,7 @@ class ResultFigure(NamedTuple):
     name: str  # of its files
     caption: str
     figure: Figure
+    scope: str  # what its runs are
 
 
 @final
@@ -103,8 +104,12 @@ def compose_report(
     for section in sections(shown):
         own = [pair for pair in found if pair.run in section.runs]
         here, drawings = _tables(section, own, radii), list(_figures(section, own, source, pictured))
-        blocks += [f"## {section.title}", *map(_text, here)]
-        blocks += [f"![{drawing.name}](figures/{drawing.name}.png)\n\n{drawing.caption}" for drawing in drawings]
+        said, points = scope(section.runs), results.headlines(section, own)
+        blocks += [f"## {section.title}", *(f"**{point}**" for point in points), f"All of it: {said}."]
+        blocks += [_text(table, section.runs) for table in here]
+        for drawing in drawings:
+            caption = with_scope(drawing.caption, results.left_to_say(drawing.scope, section.runs))
+            blocks.append(f"![{drawing.name}](figures/{drawing.name}.png)\n\n{caption}")
         made, drawn = made + here, drawn + drawings
     settings = results.settings_table(shown)
     blocks += ["## Further tables", *map(_text, tables)] if tables else []
@@ -119,8 +124,10 @@ def compose_report(
     )
 
 
-def _text(table: ResultTable) -> str:
-    return f"{table.caption}\n\n{to_markdown(table).rstrip()}"
+def _text(table: ResultTable, runs: Sequence[Entry] = ()) -> str:
+    """A table below its caption, without what was said of all runs already."""
+    caption = with_scope(table.caption, results.left_to_say(table.scope, runs) if runs else table.scope)
+    return f"{caption}\n\n{to_markdown(table).rstrip()}"
 
 
 def _check(runs: Sequence[Entry], source: ImageSource | None, pictured: Sequence[int]) -> None:
@@ -142,7 +149,7 @@ def _has_pictures(source: ImageSource) -> bool:
 
 def _tables(section: Section, found: Sequence[Pair], radii: Sequence[float] | None) -> list[ResultTable]:
     at = radii or common_radii([run.table for run in section.runs])
-    tables = [results.overview_table(section), results.accuracy_table(section, at)]
+    tables = [results.overview_table(section, found), results.accuracy_table(section, at)]
     tables += [results.best_table(section, at)] if len(section.runs) > 1 else []
     tables += [results.chosen_table(section, at)] if len(section.runs) > len(section.series) else []
     tables += [results.comparison_table(section, found), results.gain_table(section, found, at)] if found else []
@@ -154,29 +161,29 @@ def _tables(section: Section, found: Sequence[Pair], radii: Sequence[float] | No
 def _figures(
     section: Section, found: Sequence[Pair], source: ImageSource | None, pictured: Sequence[int]
 ) -> Iterator[ResultFigure]:
-    said = "Certified accuracy by radius, for each search. A method has the best of its runs at each radius: K and, in "
-    said += "the last panel, sigma0 are chosen on the same inputs. Taking the maximum over more runs biases it upward: "
-    yield ResultFigure(section.file("accuracy"), f"{said}{scope(section.runs)}.", figures.draw_accuracy(section))
+    said = (
+        "Certified accuracy by radius. A method has the best of its runs over K and, in the last panel, over sigma0; "
+    )
+    said += f"single runs have {100 * CONFIDENCE:g} % bands over inputs."
+    yield ResultFigure(section.file("accuracy"), said, figures.draw_accuracy(section), scope(section.runs))
     if series := by_steps(section):
-        said = f"Certified accuracy by radius as the steps K of the search grow: {scope([*chain(*series)])}."
-        yield ResultFigure(section.file("steps"), said, figures.draw_steps(series))
+        said = f"Certified accuracy by radius as the steps K of the search grow.{results.at_note(section.runs)}"
+        yield ResultFigure(section.file("steps"), said, figures.draw_steps(series), scope([*chain(*series)]))
     telling = telling_runs(section)
     paired = {pair.run: pair for pair in found if pair.run in telling}
     if telling:
-        said = "sigma* over the inputs, of the run with the largest ACR over all searches at each sigma0; where there "
-        said += f"is a baseline, with the inputs whose radius grew: {scope(telling)}."
-        yield ResultFigure(section.file("sigma"), said, figures.draw_sigmas(telling, [*paired.values()]))
+        said = "sigma* over the inputs, of the run with the largest ACR at each sigma0, and which inputs gained radius."
+        drawing = figures.draw_sigmas(telling, [*paired.values()])
+        yield ResultFigure(section.file("sigma"), said, drawing, scope(telling))
     if shown := [paired[run] for run in telling if run in paired]:
-        said = "Radius gained by each input over the baseline, wrong answers counting as 0, of the runs whose sigma* "
-        said += f"is shown above: {results.scope_of_pairs(shown)}."
-        yield ResultFigure(section.file("gain"), said, figures.draw_gains(shown))
+        said = "Radius gained by each input over the baseline, of the same runs; wrong answers count as 0."
+        yield ResultFigure(section.file("gain"), said, figures.draw_gains(shown), results.scope_of_pairs(shown))
     if any(run.has_times for run in section.runs):
-        said = f"Time per input, and in all: {scope(section.runs)}."
-        yield ResultFigure(section.file("runtime"), said, figures.draw_runtime(section.runs))
+        drawing = figures.draw_runtime(section.runs)
+        yield ResultFigure(section.file("runtime"), "Time per input, and in all.", drawing, scope(section.runs))
     if source and _has_pictures(source):
         rows = {run: np.isin(run.table.idx, pictured) if pictured else run.table.is_correct for run in telling}
         for run in [run for run in telling if rows[run].any() and run.fits(source)]:
-            said = f"Inputs of {run.name}{'' if pictured else ' that are answered correctly'}: clean, under noise at "
-            said += f"sigma0 and at sigma*: {scope([run])}."
+            said = f"Inputs of {run.name}{'' if pictured else ' that are answered correctly'}, without and with noise."
             drawing = figures.draw_pictures(run, source, paired[run].baseline if run in paired else None, pictured)
-            yield ResultFigure(f"pictures-{slug(run.name)}", said, drawing)
+            yield ResultFigure(f"pictures-{slug(run.name)}", said, drawing, scope([run]))

@@ -7,9 +7,10 @@ import numpy as np
 
 from sigmax.named import name_of
 from sigmax.report.entries import Entry, describe_named, group_by, joined, slug
+from sigmax.rounding import format_whole
 from sigmax.search import AscentSearch, GridSearch
 
-_OF_A_METHOD = ("noise", "backend", "sampling")  # the same in all runs of a method
+_OF_A_METHOD = ("noise", "backend", "n", "alpha", "stop", "n_wrong", "runner_up")  # the same in all runs of a method
 _STEPS = {AscentSearch: "steps", GridSearch: "evaluations"}  # K: a method is the best over it
 
 
@@ -82,11 +83,11 @@ def shared_backend(runs: Sequence[Entry]) -> str:
 def _facts(run: Entry) -> dict[str, str]:
     """What may tell a run from others of its method, in phrases by name."""
     if run.spec is None:
-        return {"sampling": run.sampling}
+        return {"n": f"n = {run.samples}"}
     search, budget = run.spec.search, run.spec.budget
     settings = {key: value for key, value in search.settings().items() if key != _STEPS.get(type(search))}
     return {
-        "model": ", ".join(model.name for model in run.spec.models),
+        "model": ", ".join(model.short_name for model in run.spec.models),
         "n0": f"n0 = {budget.n0}",
         "seed": f"seed {budget.seed}",
         "search": name_of(type(search)),
@@ -94,7 +95,11 @@ def _facts(run: Entry) -> dict[str, str]:
         "noise": describe_named(run.spec.noise),
         "exactness": f"{run.noise} noise" if run.noise else "",
         "backend": run.backend,
-        "sampling": run.sampling,
+        "n": f"n = {budget.n:,}",
+        "alpha": f"alpha = {format_whole(budget.alpha)}",
+        "stop": "--at" if budget.radii else f"tolerance {budget.tolerance:g}" if budget.tolerance else "all samples",
+        "n_wrong": f"n_wrong = {budget.n if budget.n_wrong is None else budget.n_wrong:,}",
+        "runner_up": "runner-up bounded" if budget.runner_up else "top class bounded",
     }
 
 

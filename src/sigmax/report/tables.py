@@ -20,7 +20,8 @@ _SYMBOLS = {
 }
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _ESCAPED = str.maketrans(_SPECIAL | {character: f"\\{character}" for character in "&%$#_{}"})
-_NUMBER = re.compile(r"<?[-+]?[\d,.]+( [\[(].*)?|-")
+Rows = Sequence[Mapping[str, Any]]  # cells by column
+_NUMBER = re.compile(r"<?[-+]?[\d,.]+\*?( [\[(].*)?|-")
 
 
 @final
@@ -37,25 +38,31 @@ class Cell(str):
         return cell
 
 
+def with_scope(caption: str, scope: str) -> str:
+    """A caption that also says what its runs are."""
+    return f"{caption} {scope[0].upper()}{scope[1:]}." if scope else caption
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultTable:
     """What a reader sees of some runs, whatever the format."""
 
     name: str  # of its files
-    caption: str  # says the inputs, n, and whether certificates are point or settled
+    caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     best: frozenset[tuple[int, int]] = frozenset()  # (row, column) of the cells to stress
+    scope: str = ""  # the inputs, n, and whether certificates are point or settled; a section says it once
 
     @classmethod
-    def of(cls, name: str, caption: str, rows: Sequence[Mapping[str, Any]], stressed: Collection[str] = ()) -> Self:
+    def of(cls, name: str, caption: str, rows: Rows, stressed: Collection[str] = (), scope: str = "") -> Self:
         """The table of rows with cells by column; of several rows the largest in each `stressed` column is the best."""
         header, cells = tuple(rows[0]), tuple(tuple(row.values()) for row in rows)
         largest = {column: max(row[column].value for row in rows) for column in stressed if len(rows) > 1}
         best = {(i, c) for c, most in largest.items() for i, row in enumerate(rows) if row[c].value == most > 0}
         places = frozenset((i, header.index(column)) for i, column in best)
-        return cls(name=name, caption=caption, header=header, rows=cells, best=places)
+        return cls(name=name, caption=caption, header=header, rows=cells, best=places, scope=scope)
 
     @property
     def is_numeric(self) -> tuple[bool, ...]:
@@ -88,7 +95,7 @@ def to_latex(table: ResultTable) -> str:
         r"% needs \usepackage{booktabs,adjustbox}",
         r"\begin{table}[t]",
         r"  \centering",
-        rf"  \caption{{{_typeset(table.caption)}}}",
+        rf"  \caption{{{_typeset(with_scope(table.caption, table.scope))}}}",
         rf"  \label{{tab:{table.name}}}",
         r"  \begin{adjustbox}{max width=\linewidth}",
         rf"  \begin{{tabular}}{{{''.join('r' if is_numeric else 'l' for is_numeric in table.is_numeric)}}}",

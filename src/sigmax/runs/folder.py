@@ -14,14 +14,16 @@ MEMORY = "memory.db"
 _SHOWN = 5  # changed settings that a message lists
 
 
-def check_same(old: Mapping[str, Any], new: Mapping[str, Any], place: Path | str) -> None:
+def check_same(
+    old: Mapping[str, Any], new: Mapping[str, Any], place: Path | str, *, advice: str = "choose another folder"
+) -> None:
     """The one guard of resuming: refuse settings, as plain values, that differ from those `place` was begun with."""
     was, now = _flat(old), _flat(new)
     changed = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key)]
     if changed:
         said = ", ".join(f"{key}={now.get(key)!r} (was {was.get(key)!r})" for key in changed[:_SHOWN])
         said += f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
-        raise RecordError(f"expected the settings that {place} was begun with, got {said}; choose another folder")
+        raise RecordError(f"expected the settings that {place} was begun with, got {said}; {advice}")
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -5,9 +5,10 @@ compares it, and reports read it back.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from sigmax.budget import Budget
 from sigmax.data.reference import DataReference
@@ -20,6 +21,27 @@ from sigmax.plain import from_plain, to_plain
 from sigmax.search.base import SigmaSearch
 
 VERSION = 1
+T = TypeVar("T")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """One of several parts of a request that run apart from each other, such as the first of four."""
+
+    number: int  # from 1 on
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.count:
+            raise InvalidInputError(f"expected a shard from 1/{self.count} to {self.count}/{self.count}, got {self}")
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    def of(self, blocks: Sequence[T]) -> list[T]:
+        """The blocks of this shard: every count-th, so that all shards take about as long."""
+        return list(blocks[self.number - 1 :: self.count])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +87,7 @@ class CertificationSpec:
         batch: Noisy samples per forward pass; None: the fastest, found by a probe.
         memory: A memory to settle answers in; by default per-input runs keep their own.
         frozen: The memory is frozen: answers are those of its fixed classifier, and nothing is stored.
+        shard: The part of the inputs to certify, without settling; None: all of them.
         found: What the model and the data turned out to be; None: not resolved yet.
         version: Of this form.
     """
@@ -81,6 +104,7 @@ class CertificationSpec:
     batch: int | None = None
     memory: str | None = None
     frozen: bool = False
+    shard: Shard | None = None
     found: Found | None = None
     version: int = VERSION
 
@@ -92,6 +116,11 @@ class CertificationSpec:
         how = {(each.backend, each.device) for each in self.models}
         if len(how) > 1:
             raise InvalidInputError(f"expected one backend and device for all experts, got {sorted(map(str, how))}")
+        if self.shard is not None and self.memory is not None:
+            raise InvalidInputError(
+                f"expected a shard without a memory, because only the merged run is settled, got memory={self.memory}; "
+                "give --memory to sigmax merge"
+            )
         if self.memory is not None and self.memory != (safe := without_password(self.memory)):
             raise InvalidInputError(
                 f"expected a memory URL without a password, because runs record it, got memory={safe} with one; "

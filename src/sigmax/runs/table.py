@@ -174,8 +174,9 @@ class Run:
         return self.table.name
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path | str) -> Run:
     """Read a run folder, or a certificate table alone."""
+    path = Path(path)
     table = read_table(path)
     config = (path if path.is_dir() else path.parent) / CONFIG
     is_run = (path.is_dir() or path.name == TABLE) and config.exists()
@@ -187,12 +188,12 @@ def read_run(path: Path) -> Run:
     return Run(table=table, spec=read_spec(config), orders=read_orders(config.parent))
 
 
-def read_runs(paths: Sequence[Path]) -> dict[Path, Run]:
+def read_runs(paths: Sequence[Path | str]) -> dict[Path, Run]:
     """Read runs and logs, each by its place; a folder that is not a run stands for the runs, else the logs, in it.
 
     Runs whose folders have the same name are named by as much of their paths as tells them apart.
     """
-    runs = {place: read_run(place) for path in paths for place in _places(path.resolve())}
+    runs = {place: read_run(place) for path in paths for place in _places(Path(path).resolve())}
     if len({run.name for run in runs.values()}) < len(runs):
         root = os.path.commonpath([place.parent for place in runs])
         for place, run in runs.items():
@@ -211,11 +212,12 @@ def _places(path: Path) -> list[Path]:
     return found
 
 
-def read_table(path: Path) -> CertificateTable:
+def read_table(path: Path | str) -> CertificateTable:
     """Read a certificate table: ours, of a run folder, or a log that others have published.
 
     A last line that was cut off is dropped. The correct column is recomputed.
     """
+    path = Path(path)
     if path.is_dir():
         path = path / TABLE
     try:

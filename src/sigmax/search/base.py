@@ -121,7 +121,7 @@ class SearchTask:
         experts = choice.network.tolist()
         if not all(0 <= place < len(self.experts) for place in experts):
             raise InvalidInputError(f"expected experts below {len(self.experts)}, as many as there are, got {experts}")
-        return replace(choice, sigma=sigma, tau=None if choice.tau is None else choice.tau.to(self.x))
+        return replace(choice, sigma=sigma, tau=choice.told.to(self.x))
 
     def split(self, size: int) -> Iterator["SearchTask"]:
         """The task in parts of at most this many inputs."""

@@ -27,16 +27,30 @@ class Answer:
     """A class, and what is certified of it. All but the label and the rule are of the certificate that it relies on."""
 
     label: int | None  # None: abstained
-    radius: float | None = None  # None: predicted, not certified
-    sigma: float | None = None
-    alpha: float | None = None
-    p_lower: float | None = None
-    n: int | None = None
+    radius: float
+    sigma: float
+    alpha: float
+    p_lower: float
+    n: int
     tau: float | None = None
     expert: int | None = None
-    rule: Rule | None = None
+    rule: Rule | None = None  # of the memory; None: a point certificate, which no memory has settled
     is_recalled: bool = False  # from the memory, without any sampling
     digest: str | None = None  # of the frozen memory whose fixed classifier answered; None: no such
+
+    @classmethod
+    def proved(cls, point: PointCertificate) -> Self:
+        """What sampling has proved, where no memory settles it."""
+        return cls(
+            label=point.label,
+            radius=point.radius,
+            sigma=point.sigma,
+            alpha=point.alpha,
+            p_lower=point.p_lower,
+            n=point.n,
+            tau=point.tau,
+            expert=point.expert,
+        )
 
     @classmethod
     def of(cls, settled: SettledCertificate, memory: Memory, *, is_recalled: bool) -> Self:
@@ -86,7 +100,7 @@ class Answerer:
         smoothed: The classifier.
         budget: How an input is sampled.
         memory: Where answers are settled; a frozen one answers by its fixed classifier, at one sigma, and stores
-            nothing. None: the class is predicted, and nothing is certified.
+            nothing. None: answers are point certificates, and two of them may contradict.
     """
 
     def __init__(self, smoothed: SmoothedClassifier, budget: Budget, memory: Memory | None = None) -> None:
@@ -114,18 +128,7 @@ class Answerer:
             on_progress: Told the number of forward passes done since the last call.
         """
         budget, index = self.budget, _index_of(x)
-        if self.memory is None:
-            (label,) = self.smoothed.predict(
-                x[None],
-                n0=budget.n0,
-                n=budget.n,
-                alpha=budget.alpha,
-                seed=budget.seed,
-                indices=[index],
-                on_progress=on_progress,
-            )
-            return Answer(label=label)
-        (recalled,) = self.recall(x[None], alpha=budget.alpha)
+        (recalled,) = [None] if self.memory is None else self.recall(x[None], alpha=budget.alpha)
         if recalled is not None:
             return recalled
         deadline = None if seconds is None else time.monotonic() + seconds
@@ -138,7 +141,7 @@ class Answerer:
             else:
                 self.smoothed.sample([one], on_progress=on_progress)
             question.show(one)
-        return self.settle(x[None], [one.point])[0]
+        return Answer.proved(one.point) if self.memory is None else self.settle(x[None], [one.point])[0]
 
     def recall(self, x: Tensor, *, alpha: float) -> list[Answer | None]:
         """What the memory can answer without sampling, for each input of a batch (batch, …)."""

@@ -162,8 +162,8 @@ class Desk:
         return new
 
     def _group(self, question: Question) -> int:
-        smoothed = self.answerer.smoothed
-        return max(1, smoothed.rows(question.x[None]) // (question.budget.n0 + smoothed.search.cost()))
+        smoothed, budget = self.answerer.smoothed, question.budget
+        return max(1, smoothed.rows(question.x[None]) // (smoothed.cost(budget) - budget.n))
 
     def _begin(self, new: list[_Case]) -> None:
         begun = [case for case in new if not case.question.is_over()]  # else it waited too long

@@ -84,13 +84,13 @@ _OUTPUTS = {
     "n": _Output("INT64", lambda answer: answer.n),
     "recalled": _Output("BOOL", lambda answer: answer.is_recalled),
     "expert": _Output("INT64", lambda answer: answer.expert or 0),
-    "tau": _Output("FP64", lambda answer: answer.tau),
+    "tau": _Output("FP64", lambda answer: answer.tau or 0.0),  # 0: this network takes none
 }
 _KINDS = {"INT64": "<i8", "FP64": "<f8", "BOOL": "?"}
 
 
 def output_names(*, takes_level: bool) -> tuple[str, ...]:
-    """The outputs of a model; only a noise-aware one has a tau."""
+    """The outputs of a model; only where a network is told a noise level is there a tau."""
     return tuple(name for name in _OUTPUTS if name != "tau" or takes_level)
 
 

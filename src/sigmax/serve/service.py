@@ -75,7 +75,8 @@ class Service:
     @property
     def outputs(self) -> tuple[str, ...]:
         """The outputs of the model."""
-        return output_names(takes_level=self.desk.answerer.smoothed.classifier.takes_level)
+        experts = self.desk.answerer.smoothed.experts
+        return output_names(takes_level=any(expert.classifier.takes_level for expert in experts))
 
     def about(self) -> dict[str, Any]:
         """What the page shows of the service."""
@@ -153,7 +154,7 @@ def answer_fields(answer: Answer, names: Sequence[str]) -> dict[str, Any]:
         "label": answer.label,
         "class": names[answer.label] if is_named and answer.label is not None else None,
         "radius": answer.radius,
-        "shown": format_down(answer.radius or 0.0),
+        "shown": format_down(answer.radius),
         "sigma": answer.sigma,
         "alpha": answer.alpha,
         "p_lower": answer.p_lower,

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar, final
@@ -27,19 +27,19 @@ from sigmax.models.normalisation import Normalize
 from sigmax.named import name_of
 from sigmax.plain import to_plain
 from sigmax.runs.folder import check_same
+from sigmax.train.curves import LogTo, curves
 from sigmax.train.evaluation import noisy_accuracy
 from sigmax.train.recipe import Recipe
 from sigmax.train.training import StepReport, Training
 
 T = TypeVar("T")
-CHECKPOINT, SUMMARY, SCALARS = "checkpoint.pt", "summary.json", "tensorboard"
+CHECKPOINT, SUMMARY = "checkpoint.pt", "summary.json"
 # Steps between two checkpoints inside an epoch: minutes, with networks that take minutes for an epoch.
 CHECKPOINT_STEPS = 500
 _CONTENT = {"recipe", "data", "start", "seconds", "steps_done", "weights", "optimizer", "sigma", "precision"}
 # Noise levels at which a network for a range of sigma is judged, if they are inside the range.
 _JUDGED = (0.12, 0.25, 0.5, 1.0)
-# Steps between two points of a TensorBoard curve.
-_SCALAR_STEPS = 20
+_HELD_OUT = 1_000  # images, evenly spread, on which the network is judged after each epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +65,7 @@ def train(
     network: nn.Module | None = None,
     resume: bool = False,
     checkpoint_steps: int = CHECKPOINT_STEPS,
+    log_to: LogTo = "tensorboard",
     on_step: Callable[[StepReport], None] | None = None,
 ) -> TrainingSummary:
     """Train into the folder `out`: model.safetensors for certification, checkpoints, curves and a summary.
@@ -73,11 +74,12 @@ def train(
         recipe: The settings.
         source: The training examples.
         out: The folder.
-        held_out: Images on which the finished network is judged.
+        held_out: Images on which the network is judged: after each epoch on at most 1,000, in the end on all.
         fabric: Where it runs, already launched; by default in this process.
         network: A network to fine-tune, for pixels in the data's own space; by default fresh weights.
-        resume: Continue a training that was begun with the same settings.
+        resume: Continue a training that was begun with the same settings; only `epochs` may be larger.
         checkpoint_steps: Steps between checkpoints; there is always one at the end of an epoch.
+        log_to: Where the curves go.
         on_step: Called after each step. If it raises, the training stops and can be resumed from there.
     """
     if checkpoint_steps < 1:
@@ -86,18 +88,20 @@ def train(
     with ExitStack() as stack:
         if training.fabric.is_global_zero:
             stack.callback(lock_folder(out).release)
-        folder = _TrainingFolder(out, training)
+        folder = _TrainingFolder(out, training, held_out)
         folder.open(resume=resume)
-        folder.run(checkpoint_steps, on_step)
-        return folder.finish(held_out)
+        with curves(out, training, log_to) if folder.is_first else nullcontext(lambda _: None) as draw:
+            folder.run(checkpoint_steps, draw, on_step)
+        return folder.finish()
 
 
 @final
 class _TrainingFolder:
     """The files of a training. Only the first process writes."""
 
-    def __init__(self, out: Path, training: Training) -> None:
+    def __init__(self, out: Path, training: Training, held_out: ImageSource | None) -> None:
         self.out = out
+        self.held_out = held_out
         self.training = training
         self.checkpoint = out / CHECKPOINT
         self.seconds = 0.0
@@ -123,7 +127,10 @@ class _TrainingFolder:
             return None
         content = read_checkpoint(self.checkpoint)
         decisive = self._decisive()
-        check_same({name: content[name] for name in decisive}, decisive, self.out)
+        begun = {name: content[name] for name in decisive}
+        if begun["recipe"]["epochs"] < decisive["recipe"]["epochs"]:  # a longer training of the same kind
+            begun["recipe"] = {**begun["recipe"], "epochs": decisive["recipe"]["epochs"]}
+        check_same(begun, decisive, self.out)
         return content
 
     def _decisive(self) -> dict[str, Any]:
@@ -131,45 +138,55 @@ class _TrainingFolder:
         training = self.training
         return {"recipe": to_plain(training.recipe), "data": training.source.digest(), "start": training.start}
 
-    def run(self, checkpoint_steps: int, on_step: Callable[[StepReport], None] | None) -> None:
+    def run(
+        self,
+        checkpoint_steps: int,
+        draw: Callable[[StepReport], None],
+        on_step: Callable[[StepReport], None] | None,
+    ) -> None:
         """Take all steps that are left."""
         training = self.training
         began = time.perf_counter() - self.seconds
-        with _curves(self.out / SCALARS, training) if self.is_first else nullcontext(lambda _: None) as draw:
-            while training.steps_done < training.steps:
-                with _held_interrupts() as held:  # half a step cannot be saved
-                    report = self._checked(training.step)
-                    self.seconds = time.perf_counter() - began
-                    draw(report)
-                    try:
-                        if on_step is not None:
-                            on_step(report)
-                    except BaseException:
-                        self._save()
-                        raise
-                    every_epoch = training.examples.steps_per_epoch
-                    if held or report.step % every_epoch == 0 or report.step % checkpoint_steps == 0:
-                        self._save()
-                if held:
-                    raise KeyboardInterrupt
+        while training.steps_done < training.steps:
+            with _held_interrupts() as held:  # half a step cannot be saved
+                report = self._checked(training.step)
+                is_epoch_end = report.step % training.examples.steps_per_epoch == 0
+                if is_epoch_end:
+                    report = replace(report, held_out_accuracy=self._judge(training.recipe.sigma, most=_HELD_OUT))
+                self.seconds = time.perf_counter() - began
+                draw(report)
+                try:
+                    if on_step is not None:
+                        on_step(report)
+                except BaseException:
+                    self._save()
+                    raise
+                if held or is_epoch_end or report.step % checkpoint_steps == 0:
+                    self._save()
+            if held:
+                raise KeyboardInterrupt
 
-    def finish(self, held_out: ImageSource | None) -> TrainingSummary:
+    def _judge(self, sigma: float, *, most: int | None = None) -> float | None:
+        """Accuracy on held-out images under one draw of noise; only the first process knows it."""
+        recipe = self.training.recipe
+        if not self.is_first or self.held_out is None:
+            return None
+        return noisy_accuracy(
+            self.training.result, self.held_out, noise=recipe.noise, sigma=sigma, seed=recipe.seed, most=most
+        )
+
+    def finish(self) -> TrainingSummary:
         """Write the network for certification, and the summary; other processes only return theirs."""
         training, recipe = self.training, self.training.recipe
-        accuracy = {}
         if self.is_first:
             self._checked(training.state)
-        if self.is_first and held_out is not None:
-            accuracy = {
-                sigma: noisy_accuracy(training.result, held_out, noise=recipe.noise, sigma=sigma, seed=recipe.seed)
-                for sigma in judged_at(model_card(recipe, training.source))
-            }
+        judged = {sigma: self._judge(sigma) for sigma in judged_at(model_card(recipe, training.source))}
         summary = TrainingSummary(
             method=recipe.method,
             sigma=recipe.sigma,
             epochs=recipe.epochs,
             seconds=self.seconds,
-            noisy_accuracy=accuracy,
+            noisy_accuracy={sigma: accuracy for sigma, accuracy in judged.items() if accuracy is not None},
             mean_sigma=float(training.sigma.mean()),
             processes=training.fabric.world_size,
         )
@@ -232,25 +249,6 @@ def _writing(path: Path) -> Iterator[None]:
         raise TrainingError(
             f"expected to write {path}, got: {error}; the last checkpoint stays: make room, then --resume"
         ) from error
-
-
-@contextmanager
-def _curves(folder: Path, training: Training) -> Iterator[Callable[[StepReport], None]]:
-    """TensorBoard curves and histograms of sigma. Points that a killed training wrote after its checkpoint go."""
-    from tensorboardX import SummaryWriter
-
-    done = training.steps_done
-    # Files are named by the second they were opened in: without a suffix, a quick restart would overwrite one.
-    with SummaryWriter(str(folder), purge_step=done + 1, filename_suffix=f".{done}") as writer:
-
-        def draw(report: StepReport) -> None:
-            if report.step % _SCALAR_STEPS == 0:
-                for name in ("loss", "noisy_accuracy", "mean_sigma", "learning_rate"):
-                    writer.add_scalar(name, getattr(report, name), report.step)
-            if report.step % training.examples.steps_per_epoch == 0:
-                writer.add_histogram("sigma", training.sigma.numpy(), report.step)
-
-        yield draw
 
 
 def model_card(recipe: Recipe, source: ImageSource) -> ModelCard:

@@ -42,6 +42,7 @@ class StepReport:
     noisy_accuracy: float  # on the step's own noisy copies
     mean_sigma: float
     learning_rate: float
+    held_out_accuracy: float | None = None  # under one draw of noise; only at the end of an epoch
 
 
 @final

@@ -62,8 +62,9 @@ const charts = report.charts.map((chart, number) => {
     kind: report.runs[run].kind,
     all: report.runs[run].rows,
     counts: chart.counts[i],
-    colour: `var(--line-${i % 6})`,
-    dash: DASHES[(i + Math.floor(i / 6)) % DASHES.length],  // neighbours differ by more than hue
+    band: chart.bands?.[i],
+    colour: `var(--line-${chart.styles[i][0]})`,  // as in the figures
+    dash: DASHES[(chart.styles[i][0] + chart.styles[i][1]) % DASHES.length],  // they differ by more than hue
   }));
   if (lines.length > 1) {
     const best = chart.radii.map((_, i) => Math.max(...lines.map((line) => line.counts[i])));
@@ -129,6 +130,14 @@ function drawCurves(chart) {
   const plot = makePlot(width, height,
     { from: 0, to, unit: 1000, label: `l${chart.norm} radius (input units)` }, { from: 0, to: 1, unit: 1, label: "certified accuracy", least: 0.2 });
   chart.plot = plot;
+  for (const line of chart.lines.filter((line) => line.band)) {
+    const step = (ends, i) => `V${plot.toY(ends[i] / 1000).toFixed(1)}H${plot.toX(chart.radii[i]).toFixed(1)}`;
+    const [low, high] = line.band, places = [...chart.radii.keys()];
+    const back = places.slice(1).reverse().map((i) => `V${plot.toY(low[i] / 1000).toFixed(1)}H${plot.toX(chart.radii[i - 1]).toFixed(1)}`);
+    line.area = svg("path", { class: "band", d: `M${plot.left} ${plot.toY(high[0] / 1000).toFixed(1)}${places.slice(1).map((i) => step(high, i)).join("")}${back.join("")}Z` });
+    line.area.style.fill = line.colour;
+    plot.root.append(line.area);
+  }
   for (const line of [...chart.lines].reverse()) {
     const steps = chart.radii.map((radius, i) => {
       const y = plot.toY(line.all ? line.counts[i] / line.all : 0).toFixed(1);
@@ -170,6 +179,7 @@ function updateCurves() {
       const isHidden = view.hidden.has(line.key);
       line.button.setAttribute("aria-pressed", !isHidden);
       line.path.classList.toggle("is-hidden", isHidden);
+      line.area?.classList.toggle("is-hidden", isHidden);
       line.dot.classList.toggle("is-hidden", isHidden);
     }
     moveCrosshair(chart, chart.index);
@@ -269,6 +279,8 @@ const scatter = { place: document.querySelector("#scatter .plot"), spots: [], in
 scatter.place.setAttribute("tabindex", "0");
 scatter.place.setAttribute("role", "application");
 
+const firstWord = (kind) => kind.split(",")[0];  // point or settled: an axis has no room for more
+
 // A few paths of many dots, not many nodes: ten thousand inputs stay quick.
 function drawScatter() {
   const run = chosen(), part = document.getElementById("scatter");
@@ -286,8 +298,8 @@ function drawScatter() {
   const width = Math.max(260, scatter.place.clientWidth), height = 320;
   const all = Object.values(dots).flatMap((map) => [...map.values()]);
   const [across, up] = [0, 1].map((place) => 1.04 * all.reduce((most, { point }) => Math.max(most, point[place]), 1));
-  const plot = makePlot(width, height, { from: 0, to: across, unit: 1000, label: `radius in the baseline (${report.runs[run.fixed].kind})` },
-    { from: 0, to: up, unit: 1000, label: `radius in this run (${run.kind})` });
+  const plot = makePlot(width, height, { from: 0, to: across, unit: 1000, label: `radius in the baseline (${firstWord(report.runs[run.fixed].kind)})` },
+    { from: 0, to: up, unit: 1000, label: `radius in this run (${firstWord(run.kind)})` });
   const reach = Math.min(across, up);
   plot.root.append(svg("line", { x1: plot.toX(0), y1: plot.toY(0), x2: plot.toX(reach), y2: plot.toY(reach), class: "diagonal" }));
   for (const [name, map] of Object.entries(dots)) {
@@ -391,19 +403,67 @@ function sorted(run, rows) {
   return report.sprite?.is_partial ? rows.sort((a, b) => hasNone(a) - hasNone(b) || a - b) : rows;
 }
 
+const SIDE = 84;  // of a picture, in pixels of the page
+
 function drawPicture(run, row) {
   const cell = cellOf(run, row);
   if (cell === undefined) return [];
-  const { columns, rows, width, height } = report.sprite;
-  const scale = 96 / Math.max(width, height), across = scale * width, down = scale * height;
-  const picture = html("div", { class: "picture", role: "img", "aria-label": `input ${inputsOf(run).idx[row]}` });
+  const { columns, rows, width, height } = report.sprite, idx = inputsOf(run).idx[row];
+  const scale = SIDE / Math.max(width, height), across = scale * width, down = scale * height;
+  const picture = html("div", { class: "picture", role: "img", "aria-label": `input ${idx}` });
   Object.assign(picture.style, {
     width: `${across}px`,
     height: `${down}px`,
     backgroundSize: `${columns * across}px ${rows * down}px`,
     backgroundPosition: `${-(cell % columns) * across}px ${-Math.floor(cell / columns) * down}px`,
   });
-  return [picture];
+  const views = [[picture, "clean"]];
+  const chosenSigma = run.sigma?.[row] ?? null;
+  for (const [sigma, name] of [[run.sigma0, "sigma0"], [run.is_per_input ? chosenSigma : null, "sigma*"]]) {
+    if (sigma === null || !(run.noise in NOISES)) continue;  // one's own noise only its Python can draw
+    const noisy = html("canvas", { class: "noisy picture", width, height, role: "img", "aria-label": `input ${idx} under noise at ${name}` });
+    Object.assign(noisy.style, { width: `${across}px`, height: `${down}px`, backgroundImage: "none" });
+    sheet.then((image) => drawNoise(noisy, image, cell, sigma / 1e6, run.noise, idx));
+    views.push([noisy, `${name} ${sigmaText(sigma)}`]);
+  }
+  return [html("div", { class: "views" }, ...views.map(([view, name]) => html("figure", {}, view, html("figcaption", {}, name))))];
+}
+
+// All pictures in one, as the style sheet has them.
+const sheet = new Promise((resolve) => {
+  const probe = html("div", { class: "picture", hidden: "" });
+  document.body.append(probe);
+  const image = new Image();
+  image.addEventListener("load", () => resolve(image));
+  image.src = getComputedStyle(probe).backgroundImage.slice(5, -2);
+  probe.remove();
+});
+
+// The same numbers in [0, 1) at every visit (mulberry32), so that views at two sigmas differ by sigma alone.
+function numbersFrom(seed) {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+const uniform = (next) => 2 * next() - 1;
+const gaussian = (next) => Math.sqrt(-2 * Math.log(1 - next())) * Math.cos(2 * Math.PI * next());
+const NOISES = { uniform, gaussian, l1: uniform, l2: gaussian };
+
+function drawNoise(canvas, image, cell, sigma, noise, seed) {
+  const { columns, width, height, is_grey } = report.sprite, pen = canvas.getContext("2d", { willReadFrequently: true });
+  pen.drawImage(image, (cell % columns) * width, Math.floor(cell / columns) * height, width, height, 0, 0, width, height);
+  const pixels = pen.getImageData(0, 0, width, height), next = numbersFrom(seed + 1);
+  const draw = () => NOISES[noise](next);
+  for (let at = 0; at < pixels.data.length; at += 4) {
+    const grey = draw();
+    for (const channel of [0, 1, 2]) pixels.data[at + channel] += 255 * sigma * (is_grey || !channel ? grey : draw());
+  }
+  pen.putImageData(pixels, 0, 0);
 }
 
 function drawCard(run, row) {
@@ -431,7 +491,9 @@ function drawGallery() {
   const pages = Math.max(1, Math.ceil(rows.length / PER_PAGE));
   view.page = Math.min(view.page, pages - 1);
   const start = view.page * PER_PAGE;
-  gallery.replaceChildren(...rows.slice(start, start + PER_PAGE).map((row) => drawCard(run, row)));
+  const none = html("li", { class: "empty" }, "No input passes these filters. Reset shows all again.");
+  gallery.replaceChildren(...(rows.length ? rows.slice(start, start + PER_PAGE).map((row) => drawCard(run, row)) : [none]));
+  document.getElementById("noise-hint").hidden = !gallery.querySelector(".noisy");
   document.getElementById("count").textContent = `${rows.length.toLocaleString("en")} of ${counted(run.predict.length, "input")}`;
   const turn = document.getElementById("pages");
   turn.hidden = pages === 1;
