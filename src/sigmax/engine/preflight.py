@@ -58,7 +58,7 @@ def announce(work: Prepared, few: Job, inputs: int, on_note: Callable[[str], Non
     pace = (time.perf_counter() - began) / rows
     if len(smoothed.experts) > 1 or smoothed.classifier.takes_level:
         choosing = smoothed.cost(budget) - budget.n
-        on_note(f"choosing takes at most {choosing:,} samples per input, {100 * choosing / budget.n:.2g} % of n")
+        on_note(f"choosing takes at most {choosing:,} samples per input, {100 * choosing / budget.n:.1f} % of n")
     seconds = inputs * smoothed.cost(budget) * pace / workers
     if seconds >= _SHORT:
         most = "at most " if budget.tolerance or budget.radii or budget.n_wrong else ""
