@@ -8,6 +8,7 @@ import hypothesis
 import pytest
 
 from commands import Run, call
+from places import SHARED
 from sigmax.data import load_source
 from sigmax.models.checkpoint import MODEL_FILE
 from sigmax.train import Recipe, train
@@ -15,7 +16,6 @@ from sigmax.train import Recipe, train
 # How long an example takes says more of what else the machine does than of the code.
 hypothesis.settings.register_profile("sigmax", deadline=None)
 hypothesis.settings.load_profile("sigmax")
-SHARED = Path(__file__).parents[2] / "shared"
 DIGITS_RECIPE = Recipe(arch="digits-cnn", sigma=0.25, epochs=20, batch=64)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import SHARED
+from places import SHARED
 from sigmax.data import load_source
 from sigmax.models import load_model
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import SHARED
+from places import SHARED
 from sigmax.data import load_source
 from sigmax.errors import ModelError
 from sigmax.models import LoadedModel, build_network, load_model
