@@ -57,7 +57,6 @@ def batches(size: int) -> Iterator[tuple[Tensor, Tensor]]:
         [(x, y) for x, y in batches(3)],
         batches(20),
     ],
-    ids=str,
 )
 def test_every_kind_of_labelled_inputs_gets_the_certificates_of_the_tensor(
     inputs: Any, expected: Certificates[Any]
@@ -69,7 +68,7 @@ def test_every_kind_of_labelled_inputs_gets_the_certificates_of_the_tensor(
     assert found.accuracy(0.0) == np.mean([c.label == y for c, y in zip(expected, Y.tolist(), strict=True)])
 
 
-@pytest.mark.parametrize("inputs", [X, X.numpy(), DataLoader(TensorDataset(X), batch_size=4), [X[:5], X[5:]]], ids=str)
+@pytest.mark.parametrize("inputs", [X, X.numpy(), DataLoader(TensorDataset(X), batch_size=4), [X[:5], X[5:]]])
 def test_inputs_without_labels_are_certified_too(inputs: Any, expected: Certificates[Any]) -> None:
     found = certified(inputs)
     assert found == expected
@@ -119,7 +118,6 @@ def test_own_indices_go_with_their_inputs(expected: Certificates[Any]) -> None:
         ([["a", "b"]], "got a list of str"),
         (torch.full((2, 4), torch.nan), "NaN"),
     ],
-    ids=str,
 )
 def test_what_cannot_be_certified_is_told_what_to_do(inputs: Any, problem: str) -> None:
     with pytest.raises(InvalidInputError, match=problem):
@@ -135,7 +133,7 @@ def test_a_bad_input_of_a_tensor_is_found_before_any_sampling() -> None:
     assert not done
 
 
-@pytest.mark.parametrize("inputs", [X, DataLoader(TensorDataset(X, Y), batch_size=4), [(X, Y)]], ids=str)
+@pytest.mark.parametrize("inputs", [X, DataLoader(TensorDataset(X, Y), batch_size=4), [(X, Y)]])
 def test_progress_is_shown_and_told_to_the_end(inputs: Any, capsys: pytest.CaptureFixture[str]) -> None:
     done: list[int] = []
     certified(inputs, progress=True, on_progress=done.append)
