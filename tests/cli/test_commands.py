@@ -232,6 +232,7 @@ import torch
 from torch import nn
 
 class Own(nn.Module):
+    identity = "own"
     def __init__(self, error=None, as_bool=False):
         super().__init__()
         self.error, self.as_bool, self.linear = error, as_bool, nn.Linear(64, 10)
