@@ -1,4 +1,4 @@
-"""The card of a network, and the networks of this package. Nothing here imports torch, so that lists print at once."""
+"""The card of a network, and the networks of this package. Nothing here imports torch, so lists print at once."""
 
 import json
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _SUFFIX = ".safetensors"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
-    """What certification needs to know about a network beside its weights, and what people want to know."""
+    """What certification and readers need to know about a network, beside its weights."""
 
     arch: str
     num_classes: int
@@ -52,7 +52,7 @@ def parse_card(path: Path, text: str) -> ModelCard:
 
 
 def read_card(path: Path) -> ModelCard | None:
-    """The card of a safetensors file, from its header alone; None if it has none."""
+    """The card of a safetensors file; None if it has none. Only its header is read."""
     header, _ = _read_header(path)
     entry = header.get("__metadata__", {}).get(CARD)
     return None if entry is None else parse_card(path, entry)
@@ -78,7 +78,7 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def zoo() -> list[str]:
-    """The names of the networks in this package, without other names for the same ones."""
+    """The names of the networks in this package, without aliases."""
     return sorted(path.name.removesuffix(_SUFFIX) for path in _FOLDER.glob(f"*{_SUFFIX}"))
 
 

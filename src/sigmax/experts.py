@@ -1,4 +1,4 @@
-"""Experts: several networks, among which the network is chosen for each input together with its noise."""
+"""Experts: several networks for one task. The network is chosen for each input, together with its noise."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,16 +29,16 @@ class Expert:
 class Experts:
     """Several networks for one task. A search chooses one of them for each input, with its noise.
 
-    The memory that settles the answers makes any choice sound, also that of the network.
+    Certificates of different networks may contradict each other, as with per-input sigma; a memory settles them.
 
     Args:
         models: The networks, as `SmoothedClassifier` takes them. A `BaseClassifier` brings its own kind of outputs and
-            identity. Their order counts: certificates name a network by its place.
-        sigmas: sigma0 of each network; None for one, or for all, stands for that of the search.
-        bounds: Bounds of the sigma of each network; None: around its sigma0, as the search has them.
-        class_rule: Which class is certified. "first": the prediction of the first network under its sigma0, and where
-            that would abstain, of the next that would not. "vote": each network votes for its prediction under its
-            sigma0, with the radius to expect there as its weight.
+            identity. Their order matters: certificates name a network by its place.
+        sigmas: sigma0 of each network; None: that of the search.
+        bounds: Bounds on the sigma of each network; None: around its sigma0, as the search sets them.
+        class_rule: Which class is certified. "first": the prediction of the first network that does not abstain, each
+            under its sigma0. "vote": each network votes for its prediction under its sigma0, with the radius to expect
+            there as its weight.
     """
 
     def __init__(
@@ -54,10 +54,12 @@ class Experts:
         self.bounds = (None,) * len(self.models) if bounds is None else tuple(bounds)
         self.class_rule = class_rule
         if not self.models:
-            raise InvalidInputError("expected at least one expert, got none")
+            raise InvalidInputError("expected at least one expert, got none; pass the networks as a list")
         for name, values in (("sigma", self.sigmas), ("range", self.bounds)):
             if len(values) != len(self.models):
-                raise InvalidInputError(f"expected one {name} per expert, got {len(values)} for {len(self.models)}")
+                raise InvalidInputError(
+                    f"expected one {name} per expert, got {len(values)} for {len(self.models)} experts"
+                )
         if class_rule not in get_args(ClassRule):
             raise InvalidInputError(
                 f"expected class_rule to be {' or '.join(get_args(ClassRule))}, got class_rule={class_rule!r}"
@@ -75,7 +77,7 @@ class Experts:
                 classifier = BaseClassifier(model, num_classes=num_classes, outputs=outputs, identity=identity)
             if classifier.num_classes != num_classes:
                 raise InvalidInputError(
-                    f"expected experts with {num_classes} classes, got one with {classifier.num_classes}"
+                    f"expected experts with {num_classes} classes, got one with {classifier.num_classes}; leave it out"
                 )
             if own is None:
                 found.append(Expert(classifier=classifier, sigma=sigma, bounds=limits or bounds))

@@ -1,4 +1,4 @@
-"""What users have their inputs in: tensors, arrays, data sets and loaders, with or without labels."""
+"""Inputs as users have them: tensors, arrays, data sets and loaders, with or without labels."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ Inputs = Tensor | NDArray[Any] | tuple[Any, Any] | Dataset[Any] | DataLoader[Any
 
 
 class LabelledBatch(NamedTuple):
-    """Some inputs, and the true class of each where it is known."""
+    """Some inputs, and the true class of each if it is known."""
 
     x: Tensor  # inputs *dims
     labels: list[int] | None
@@ -52,7 +52,7 @@ def check_inputs(x: object, indices: Sequence[int] | None) -> tuple[int, ...]:
     is_finite = torch.isfinite(x).flatten(1).all(dim=1)
     if not is_finite.all():
         first = indices[int((~is_finite).nonzero()[0])]
-        raise InvalidInputError(f"expected finite inputs, got NaN or infinity in input {first}")
+        raise InvalidInputError(f"expected finite inputs, got NaN or infinity in input {first}; leave it out")
     return indices
 
 
@@ -70,7 +70,7 @@ def read_batches(inputs: Inputs) -> Iterator[LabelledBatch]:
 
 
 def count_inputs(inputs: Inputs) -> int | None:
-    """How many inputs there are; None where only reading them tells."""
+    """The number of inputs; None if it is unknown before they are read."""
     if _is_pair(inputs):
         inputs = inputs[0]  # type: ignore[index]
     whole = inputs.dataset if isinstance(inputs, DataLoader) else inputs
@@ -81,7 +81,7 @@ def count_inputs(inputs: Inputs) -> int | None:
 
 
 def regroup(batches: Iterable[LabelledBatch], size: Callable[[Tensor], int]) -> Iterator[LabelledBatch]:
-    """The same inputs in groups of one size, found from the first batch: answers do not depend on the loader's."""
+    """The same inputs in groups of one size, found from the first batch: the loader's batch does not matter."""
     kept: LabelledBatch | None = None
     wanted = 0
     for batch in batches:
@@ -101,7 +101,7 @@ def regroup(batches: Iterable[LabelledBatch], size: Callable[[Tensor], int]) -> 
 def progress_bar(
     is_shown: bool, total: int | None, on_progress: Callable[[int], None] | None
 ) -> Iterator[Callable[[int], None] | None]:
-    """A bar in the terminal or in the notebook, told how many samples were done; `on_progress` is told too."""
+    """A progress bar in a terminal or a notebook. It counts samples, and passes the counts on to `on_progress`."""
     if not is_shown:
         yield on_progress
         return
@@ -168,7 +168,8 @@ def _whole(labels: Any, inputs: int) -> list[int]:
         found = np.asarray(labels)
     except (TypeError, ValueError, RuntimeError) as error:  # in whatever way a thing refuses to be an array
         raise InvalidInputError(
-            f"expected one whole number per input as labels, got {type(labels).__name__}"
+            f"expected one whole number per input as labels, got {type(labels).__name__}; "
+            "leave the labels out if there are none"
         ) from error
     if found.dtype.kind not in "iu" or found.shape not in ((inputs,), (inputs, 1)):
         raise InvalidInputError(
@@ -180,10 +181,12 @@ def _whole(labels: Any, inputs: int) -> list[int]:
 
 def _joined(first: LabelledBatch, second: LabelledBatch) -> LabelledBatch:
     if (first.labels is None) != (second.labels is None):
-        raise InvalidInputError("expected labels in all batches or in none, got both kinds")
+        raise InvalidInputError(
+            "expected labels in all batches or in none, got both kinds of batches; leave the labels out or add them"
+        )
     if first.x.shape[1:] != second.x.shape[1:]:
         raise InvalidInputError(
-            f"expected inputs of one shape, got {tuple(first.x.shape[1:])} and {tuple(second.x.shape[1:])}"
+            f"expected inputs of one shape, got {tuple(first.x.shape[1:])} and {tuple(second.x.shape[1:])}; resize them"
         )
     labels = None if first.labels is None or second.labels is None else first.labels + second.labels
     return LabelledBatch(torch.cat([first.x, second.x]), labels)

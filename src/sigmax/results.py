@@ -1,4 +1,4 @@
-"""What `certify` returns: the certificates in order, with their numbers at hand."""
+"""What `certify` returns: the certificates in the order of the inputs, with accuracy, ACR, tables and plots."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -25,7 +25,7 @@ _UNKNOWN = -2  # stands for a true class that nobody said: no answer equals it
 
 @final
 class Certificates(Sequence[A], Generic[A]):
-    """Certificates in the order of their inputs; with labels, also certified accuracy and ACR.
+    """Certificates in the order of their inputs. If the true labels are known, also certified accuracy and ACR.
 
     Args:
         certificates: What `certify` found, or what a memory made of it.
@@ -58,7 +58,7 @@ class Certificates(Sequence[A], Generic[A]):
         return self._answers[place]
 
     def __eq__(self, other: object) -> bool:
-        """Whether these are the same certificates in the same order, as of lists."""
+        """Whether both have the same certificates in the same order, as for lists."""
         if not isinstance(other, Certificates | list | tuple):
             return NotImplemented
         return self._answers == tuple(other)
@@ -66,7 +66,7 @@ class Certificates(Sequence[A], Generic[A]):
     __hash__ = None  # type: ignore[assignment]
 
     def __add__(self, other: Sequence[Any]) -> list[Any]:
-        """A list of both, as of lists."""
+        """The certificates of both as one list."""
         return [*self, *other]
 
     def __radd__(self, other: Sequence[Any]) -> list[Any]:
@@ -79,13 +79,13 @@ class Certificates(Sequence[A], Generic[A]):
         return certificate_table(self._answers, labels, idx=self.indices)
 
     def accuracy(self, radius: float = 0.0) -> float:
-        """The share of inputs that are answered correctly with at least this radius."""
+        """Certified accuracy: the share of inputs answered correctly with at least this radius."""
         self._check_labels()
         return float(metrics.certified_accuracy(self.table, radius))
 
     @property
     def acr(self) -> float:
-        """Average certified radius: the mean of the radius where the answer is correct, else 0."""
+        """Average certified radius over all inputs; wrong answers and abstentions count as 0."""
         self._check_labels()
         return metrics.average_certified_radius(self.table)
 
@@ -117,7 +117,7 @@ class Certificates(Sequence[A], Generic[A]):
 
         Args:
             axes: Where to draw; by default the current axes of pyplot, which a notebook shows.
-            style: Of the line, as matplotlib's `step` takes it.
+            style: Style of the line, as for matplotlib's `step`.
         """
         if axes is None:
             from matplotlib import pyplot as plt
@@ -171,7 +171,7 @@ def gather(
     size: Callable[[Tensor], int],
     certify: Callable[[Tensor, Sequence[int]], list[PointCertificate]],
 ) -> Certificates[PointCertificate]:
-    """Certify inputs of any kind in groups of one size; without `indices`, they are numbered across their batches."""
+    """Certify inputs of any kind in groups of one size. Without `indices`, inputs are numbered across batches."""
     points: list[PointCertificate] = []
     labels: list[int] | None = []
     for x, truth in regroup(read_batches(inputs), size):

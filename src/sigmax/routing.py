@@ -1,6 +1,6 @@
-"""Stateless per-input noise: a smoothed router picks the network and its noise, and is certified itself.
+"""Per-input noise without a memory: a smoothed and certified router picks the network and its noise.
 
-This is dual randomized smoothing (ICLR 2026). It needs no memory and no order of questions.
+This is dual randomized smoothing (ICLR 2026). Answers do not depend on the order of questions.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ _STAGES = {Stage.SELECTION: Stage.ROUTE_SELECTION, Stage.ESTIMATION: Stage.ROUTE
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One thing that a router can pick: a network, its noise level, and the level that it is told."""
+    """What a router can pick: a network, its noise level sigma, and its told level tau."""
 
     sigma: float
     expert: int = 0  # which of several networks
@@ -42,8 +42,8 @@ class RoutedClassifier:
 
     Args:
         router: The base router: a network with one score per route.
-        routes: What it picks from.
-        experts: The classifier whose networks answer; its own sigma is not used.
+        routes: The routes that it picks from, in the order of its scores.
+        experts: The classifier whose networks answer. Its own sigma is not used.
         sigma: The noise level of the router.
     """
 
@@ -55,7 +55,8 @@ class RoutedClassifier:
         for route in self.routes:
             if not 0.0 < route.sigma < float("inf") or not 0 <= route.expert < len(experts.experts):
                 raise InvalidInputError(
-                    f"expected routes with sigma > 0 to one of {len(experts.experts)} experts, got {route}"
+                    f"expected routes with sigma > 0 to one of {len(experts.experts)} experts, got {route}; "
+                    "experts are counted from 0"
                 )
         self.router = SmoothedClassifier(
             router,
@@ -80,12 +81,12 @@ class RoutedClassifier:
     ) -> list[PointCertificate]:
         """Certify each input; the arguments are those of `SmoothedClassifier.certify`.
 
-        n0 and n are the samples of the router, and again of the expert. These certificates never contradict one
-        another, apart from their failure probability: they all speak of one fixed classifier.
+        The router takes n0 and n samples, and the expert as many again. All certificates speak of one fixed classifier,
+        so two of them contradict each other only if one is wrong, with probability at most alpha each.
         """
         budget = Budget(n0=n0, n=n, alpha=alpha / 2, seed=seed)
         whole = self.experts.job(x, budget, indices=indices, on_progress=on_progress)
-        # Routes are many and alike: without a bound on the second one, the router would often abstain.
+        # Routes are many and similar: without a bound on the runner-up, the router would often abstain.
         routing = self.router.job(x, replace(budget, runner_up=True), indices=indices, on_progress=on_progress)
         points: list[PointCertificate] = []
         for block in whole.parts(self.experts.block_size(whole)):
@@ -109,7 +110,7 @@ class RoutedClassifier:
 
 
 def _joined(answer: PointCertificate, proof: PointCertificate, alpha: float) -> PointCertificate:
-    """What both prove together: nothing where one of them abstains."""
+    """What both prove together: nothing if one of them abstains."""
     is_certain = answer.label is not None and proof.label is not None
     return replace(
         answer,

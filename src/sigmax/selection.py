@@ -1,4 +1,4 @@
-"""Which class is certified: the prediction under sigma0 (paper, Eq. 2), also where several networks predict."""
+"""Which class is certified: the prediction under sigma0 (paper, Eq. 2), of one network or of several experts."""
 
 import torch
 from torch import Tensor
@@ -11,8 +11,8 @@ from sigmax.streams import Stage
 def select_class(task: SearchTask, n0: int, rule: ClassRule) -> tuple[Tensor, Tensor]:
     """The class of each input and the expert whose prediction it is, each (inputs,) on the CPU.
 
-    All experts see the same noise, each at its own sigma0. Search and estimation draw other noise, so that any rule is
-    sound. An expert would abstain where the radius to expect from its n0 samples is 0.
+    All experts see the same noise, each at its own sigma0. Search and estimation draw other noise, so any rule is
+    sound. An expert abstains here if the radius to expect from its n0 samples is 0.
     """
     inputs = torch.arange(len(task.x))
     classes = torch.zeros(len(task.experts), len(inputs), dtype=torch.int64)

@@ -5,7 +5,7 @@ stage is its key, and the number of the sample its counter. So noise depends nei
 processes or the device.
 """
 
-from enum import IntEnum
+from enum import IntEnum, unique
 from hashlib import blake2b
 from typing import Self, final
 
@@ -23,6 +23,7 @@ _WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)  # added to the key after each 
 _ROUNDS = 10
 
 
+@unique
 class Stage(IntEnum):
     """What noise is drawn for. No two stages share noise: reuse would void the bounds.
 
@@ -37,9 +38,9 @@ class Stage(IntEnum):
     TRAINING = 5  # the index is the training step
     LEVELS = 6  # sigma of training examples; the index is the training step
     PREFLIGHT = 7
-    ROUTE_SELECTION = 8
-    ROUTE_ESTIMATION = 9
     EVALUATION = 8  # of a trained network on held-out images
+    ROUTE_SELECTION = 9
+    ROUTE_ESTIMATION = 10
 
 
 @final

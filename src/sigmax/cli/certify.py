@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOptions:
-    """What `certify` asks for beside model, search and sampling."""
+    """What a request contains beside model, search and sampling."""
 
     data: str = "digits"
     split: str = "test"
@@ -56,7 +56,7 @@ def certify(
     yes: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Certify a data set: the class of each input, and a radius within which nothing changes it.
+    """Certify a data set: a class for each input, and a radius within which this class does not change.
 
     Examples:
     `sigmax certify sigmax-demo --data digits --n 10000 --max 100`
@@ -76,7 +76,7 @@ def certify(
     if spec is None:
         asked, loaded = make_spec(model, search, sampling, request)
     elif (model, search, sampling, request) != (ModelOptions(), SearchOptions(), SamplingOptions(), RequestOptions()):
-        raise InvalidInputError("expected --spec without options that it decides, got both; edit the file instead")
+        raise InvalidInputError("expected --spec without options of the request, got both; edit the file instead")
     else:
         asked = read_spec(spec)
     if shard is not None:
@@ -119,7 +119,7 @@ def certify(
 
 
 def _shard_of(spec: "CertificationSpec", text: str, sampling: SamplingOptions) -> "CertificationSpec":
-    """The shard of a request, once all that its shards must have in common is said."""
+    """The shard of a request; refused unless batch and seed are fixed, which all shards must share."""
     if spec.batch is None:
         raise InvalidInputError("expected --batch with --shard, got none; all shards need one, such as --batch 256")
     if sampling.seed == "random":
@@ -141,7 +141,7 @@ def _show_shard(shard: "Shard", out: Path, as_json: bool) -> None:
 def make_spec(
     model: ModelOptions, search: SearchOptions, sampling: SamplingOptions, request: RequestOptions
 ) -> tuple["CertificationSpec", "LoadedModel"]:
-    """The request that the options make, and its model, which says what they leave open."""
+    """The request made of the options, and its loaded model, which fills in what the options leave open."""
     from sigmax.budget import Budget
     from sigmax.data.reference import DataReference
     from sigmax.plain import from_plain
@@ -189,7 +189,7 @@ def predict(
     frozen: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Predict the class of images; with a memory, never contradict a certificate given before.
+    """Certify single images; with a memory, no answer contradicts an earlier one.
 
     Examples:
     `sigmax predict sigmax-demo three.png --memory answers.db`
@@ -216,7 +216,7 @@ def predict(
             )
     if resized == NONE and shape is None:
         size = " x ".join(map(str, pixels[0].shape))
-        note(f"inputs are {size}, as in the file; --preprocess imagenet resizes and crops as --data imagenet: does")
+        note(f"inputs are {size}, as in the file; --preprocess imagenet resizes and crops as for --data imagenet:DIR")
     smoothed, _, _ = smooth(spec, spec.model.classifier(loaded), pixels[0].shape, levels=255, on_note=note)
     answers: dict[str, Answer] = {}
     with ExitStack() as stack:
@@ -246,7 +246,7 @@ def predict(
 
 @command
 def replay(run: Path, max_rows: int | None = None, data: str | None = None, as_json: bool = False) -> None:
-    """Run a record again and compare every row, byte for byte but for the times; exit with 1 if any differs.
+    """Repeat a run and compare every row, byte for byte except for the times; exit with 1 if any row differs.
 
     Example: `sigmax replay runs/per-input --max 10`
     """

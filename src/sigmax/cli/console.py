@@ -40,7 +40,7 @@ def note(text: str) -> None:
 
 
 def confirm_long(seconds: float, *, yes: bool) -> None:
-    """Ask before more than an hour of work, if a person is there to answer and has not said yes already."""
+    """Ask before more than an hour of work, on a terminal and without --yes."""
     if seconds > _LONG and not yes and sys.stdin.isatty() and log_console.is_terminal:
         typer.confirm("Begin? (--yes does not ask)", abort=True, err=True)
 
@@ -126,7 +126,7 @@ def _say_inner_acrs(runs: Sequence["Run"], rows: Sequence["Summary"]) -> None:
 
 
 def print_whole(view: Table) -> None:
-    """Print a table whole: where it is too wide, the terminal wraps it, and no number is cut off."""
+    """Print a table without cutting off any number; the terminal wraps lines that are too wide."""
     _plain_console(width=max(out_console.width, _width(view))).print(view)
 
 

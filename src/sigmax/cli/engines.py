@@ -58,7 +58,7 @@ def merge(
     resume: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Merge the shards of a certification: the same bytes as without shards, but for the times.
+    """Merge the shards of a certification: the same bytes as without shards, except for the times.
 
     Example: `sigmax merge runs/shard-* --out runs/whole`
     """

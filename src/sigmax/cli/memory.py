@@ -136,7 +136,7 @@ def _image(image: Path | None, data: str | None, split: str, index: int | None) 
 def memory_permute(
     run: Path, orders: int = 1_000, seed: int = 0, data: str | None = None, as_json: bool = False
 ) -> None:
-    """Settle a run's points in random orders, and count the answers that ever differ; reports show it.
+    """Settle the points of a run in random orders, and count the answers that ever differ. Reports show the count.
 
     Example: `sigmax memory permute runs/per-input`
     """
@@ -200,7 +200,7 @@ def memory_check(place: str, as_json: bool = False) -> None:
 
 @command
 def memory_freeze(place: str, sigma: float | None = None, out: str | None = None, as_json: bool = False) -> None:
-    """Make a memory read-only, as a fixed classifier: stored balls, and one sigma outside them.
+    """Freeze a memory: a fixed classifier made of the stored balls, and of one sigma outside them.
 
     Its answers depend on nobody's earlier questions. Every answer names the digest.
 
@@ -228,7 +228,7 @@ def memory_freeze(place: str, sigma: float | None = None, out: str | None = None
 
 
 def _memory_of(place: str) -> str:
-    """The memory of a run folder; any other place as it is."""
+    """The memory of a run folder; any other place is returned unchanged."""
     from sigmax.runs import CONFIG, MEMORY, read_spec
 
     folder = Path(place)

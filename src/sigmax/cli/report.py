@@ -88,7 +88,7 @@ def report(
 
 
 def _on_common_inputs(runs: "dict[Path, Run]") -> "dict[Path, Run]":
-    """All runs on the inputs that all of them have, in one order."""
+    """All runs restricted to their common inputs, in one order."""
     from sigmax.metrics import common_inputs
 
     shared, *rest = (run.table for run in runs.values())
@@ -99,7 +99,7 @@ def _on_common_inputs(runs: "dict[Path, Run]") -> "dict[Path, Run]":
 
 
 def _renamed(runs: "dict[Path, Run]", names: dict[str, str]) -> "dict[Path, Run]":
-    """The runs by other names, where these say so."""
+    """The runs, renamed where `names` has a new name."""
     if unknown := set(names) - {run.name for run in runs.values()}:
         known = ", ".join(run.name for run in runs.values())
         raise InvalidInputError(f"expected --name RUN=NAME with a run among {known}, got {min(unknown)!r}")
@@ -116,7 +116,7 @@ def _parse_inputs(text: str | None) -> list[int]:
 
 
 def _source(data: str | None, runs: "Sequence[Run]") -> "ImageSource | None":
-    """The data set that was asked for, else the one that the runs name, if it is there and is still the same."""
+    """The data set of --data, otherwise that of the runs, if it is there and unchanged."""
     from sigmax.data import load_source
     from sigmax.report.entries import entries
 

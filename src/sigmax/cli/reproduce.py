@@ -51,9 +51,9 @@ def reproduce(
     yes: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Train what is missing, certify what is missing, and report, with the paper's numbers beside ours.
+    """Run an experiment from training to report, with the paper's numbers beside ours.
 
-    Stopped or killed at any time, the same command continues and ends with the same report.
+    After an interruption or a kill, the same command continues and gives the same report.
 
     Examples:
     `sigmax reproduce digits --out runs/digits`
@@ -132,7 +132,7 @@ def until(deadline: float, tracker: "Tracker") -> "Tracker":
 
 
 def _work(work: "Reproduction", steps: Sequence["Step"], deadline: float, engine: "Engine") -> bool:
-    """Do the steps until they or the time are over; whether all are done."""
+    """Do the steps until all are done or time is up; return whether all are done."""
     for number, step in enumerate(steps, start=1):
         if step.is_done:
             continue

@@ -11,12 +11,12 @@ from sigmax.runs.points import Certified
 
 @final
 class Backlog:
-    """What is left of a request: blocks that nobody works at, and certificates that wait for earlier ones.
+    """What is left of a request: blocks that no worker has, and certificates that wait for earlier ones.
 
     Args:
         blocks: The blocks, in the order of the inputs.
-        ahead: How many blocks may be under way or wait from the first unfinished one on. It bounds what is lost when
-            the driver is killed.
+        ahead: How many blocks, counted from the first unfinished one, may be handed out or wait. It bounds what is lost
+            if the driver is killed.
     """
 
     def __init__(self, blocks: Sequence[Block], *, ahead: int) -> None:
@@ -32,7 +32,7 @@ class Backlog:
         return self._first == len(self._left)
 
     def hand_out(self) -> tuple[int, Block] | None:
-        """The next block with its number; None while there is none to begin."""
+        """The next block with its number; None if no block may begin now."""
         if not self._free or self._free[0] >= self._first + self._ahead:
             return None
         number = heapq.heappop(self._free)
@@ -44,12 +44,12 @@ class Backlog:
         self._arrived[number].extend(certified)
 
     def give_back(self, number: int) -> None:
-        """Nobody works at this block any more; what is left of it will be handed out again."""
+        """The worker of this block is gone; the rest of the block is handed out again."""
         if self._left[number].left:
             heapq.heappush(self._free, number)
 
     def in_order(self) -> Iterator[Certified]:
-        """The certificates that all earlier ones came before."""
+        """The certificates whose predecessors have all been given."""
         while not self.is_done:
             while self._arrived[self._first]:
                 yield self._arrived[self._first].popleft()

@@ -20,7 +20,7 @@ _MOST = 64
 @final
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Inputs that are chosen for together; the first `begin` of them are certified already."""
+    """Inputs that are selected and searched together; the first `begin` of them are already certified."""
 
     indices: tuple[int, ...]
     begin: int = 0
@@ -31,7 +31,7 @@ class Block:
         return len(self.indices) - self.begin
 
     def after(self, certified: int) -> Self:
-        """The same block once so many more are certified."""
+        """The same block after this many more inputs are certified."""
         return replace(self, begin=self.begin + certified)
 
 
@@ -48,7 +48,7 @@ def split_blocks(work: Prepared) -> list[Block]:
 
 
 def blocks_left(blocks: Sequence[Block], done: int) -> list[Block]:
-    """The blocks that are not finished once the first `done` inputs are."""
+    """The blocks that are unfinished after the first `done` inputs."""
     found = []
     for block in blocks:
         begin = min(done, len(block.indices))

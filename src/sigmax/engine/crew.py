@@ -36,7 +36,7 @@ class Crew:
         spec: The resolved request.
         backlog: Its blocks.
         is_accelerated: Whether a worker needs an accelerator.
-        on_note: Told of lost workers, and of nodes that may compute other bits.
+        on_note: Told about lost workers, and about nodes that may compute other bits.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class Crew:
         self._notes: set[str] = set()
 
     def hire(self, count: int) -> None:
-        """Start so many workers; they load the model as soon as the cluster has room for them."""
+        """Start this many workers; they load the model as soon as the cluster has room for them."""
         for _ in range(count):
             handle = self._kind.remote()
             pending = handle.load.remote(self._request, self._surroundings)
             self._members.append(_Member(handle=handle, pending=pending))
 
     def work(self, advance: Progress) -> None:
-        """Hand out blocks, and take what comes within a moment."""
+        """Hand out blocks, and take the reports that arrive within half a second."""
         for member in self._members:
             if member.pending is None and (given := self._backlog.hand_out()) is not None:
                 member.task, block = given
@@ -123,20 +123,20 @@ class Crew:
         if self._lost > _MOST_LOST + len(self._members):
             raise EngineError(
                 f"expected workers that stay, got {self._lost} lost in a row, the last {where} "
-                f"({type(error).__name__}); look for a lack of memory, lower --batch, and continue with --resume"
+                f"({type(error).__name__}); check for lack of memory, lower --batch, and continue with --resume"
             ) from error
         self._on_note(f"lost a worker {where} ({type(error).__name__}); its inputs are certified elsewhere")
         self.hire(1)
 
     def _wait_for_workers(self) -> None:
-        """Say so when nothing gets on because no worker has started, and give up after a while."""
+        """Note that no worker has started yet, and give up after an hour."""
         now = time.monotonic()
         if any(member.place is not None for member in self._members):
             self._alone_since = now
         elif now - self._alone_since > _PATIENCE:
             raise EngineError(
                 f"expected a worker to start within {_PATIENCE:.0f} s, got none; "
-                "look at the free room by ray status, and continue with --resume"
+                "look for free cores or GPUs with ray status, and continue with --resume"
             )
         elif now - self._alone_since > _SLOW:
             self._note_once("waiting for the first worker; ray status shows whether the cluster has room for one")

@@ -1,4 +1,4 @@
-"""A run's points settled in other orders."""
+"""Settle the points of a run in other orders."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Before the first sample: refuse what cannot work, and say what to expect."""
+"""Checks before the first sample: refuse what cannot work, and say how long the run takes."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,11 +16,11 @@ from sigmax.streams import Stage, random_stream
 _INPUTS = 32  # classified under noise once each
 _FEWEST = 8  # fewer say nothing
 _SHORT = 10.0  # seconds that need no announcement
-_LUCK = 0.01  # a network that only guesses gets away with it so often
+_LUCK = 0.01  # probability that a guessing network is not noticed
 
 
 def check(work: Prepared, indices: Sequence[int]) -> Job:
-    """Refuse images that cannot be read or are outside the model's pixel range, and models that are no fixed function.
+    """Refuse images that are unreadable or outside the model's pixel range, and models that are not fixed functions.
 
     Returns a few of the inputs.
     """
@@ -30,7 +30,7 @@ def check(work: Prepared, indices: Sequence[int]) -> Job:
 
 
 def announce(work: Prepared, few: Job, inputs: int, on_note: Callable[[str], None], *, workers: int = 1) -> float:
-    """Say how long so many inputs take, in seconds, and whether the network knows noise at all, from a few inputs."""
+    """Note how long the inputs will take, and whether the network only guesses under noise; return the seconds."""
     smoothed, budget = work.smoothed, work.spec.budget
     initial, rows, classes = smoothed.search.initial, smoothed.rows(few.x), smoothed.classifier.num_classes
 

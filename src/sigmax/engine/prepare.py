@@ -1,4 +1,4 @@
-"""From a request to the model and the data at hand, with all that they turned out to be."""
+"""Load the model and the data of a request, and record what they are."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -44,8 +44,8 @@ def prepare(
 ) -> Prepared:
     """Load the model and the data of a request, and resolve what it left open.
 
-    If the request says what was found before, the same must be found again. `loaded` is its model, where it is loaded
-    already. `on_note` is told what was decided otherwise than asked: a backend that cannot run the model.
+    If the request records what was found before, the same must be found again. `loaded` is its model, if it is already
+    loaded. `on_note` is told if something differs from the request, such as a backend that cannot run the model.
     """
     loaded = loaded or spec.model.load()
     spec = replace(spec, data=spec.data.suited(loaded.preprocess))
@@ -74,7 +74,7 @@ def prepare(
     others = tuple(replace(expert, model=replace(expert.model, backend=reference.backend)) for expert in spec.experts)
     resolved = replace(spec, model=reference, experts=others, batch=batch, found=found)
     if spec.found is not None:
-        advice = "use the model, the data and the versions of then"
+        advice = "use the model, the data and the versions that the request was run with"
         check_same(spec.decisive(), resolved.decisive(), "the request", advice=advice)
     return Prepared(spec=resolved, smoothed=smoothed, source=source, pixel_range=_pixel_range(reference, card))
 
@@ -91,7 +91,7 @@ def smooth(
     """The smoothed classifier of a request, the model reference in force, and the batch.
 
     Inputs have this shape, and are multiples of 1 / levels; None: any numbers. `experts` are the further networks of
-    the request, where they are loaded already. All networks have one backend and one batch shape.
+    the request, if they are already loaded. All networks have one backend and one batch shape.
     """
     loaded = [expert.model.load() for expert in spec.experts] if experts is None else experts
     networks = [plain]
@@ -168,9 +168,9 @@ def _accelerated(
     batch_shape: tuple[int, ...],
     on_note: Callable[[str], None] | None,
 ) -> tuple[ModelReference, list[Callable[..., Tensor]]]:
-    """The models behind their backend; all eager, with a note, where that cannot run one of them.
+    """The models run by their backend. If it cannot run one of them, all run eagerly, with a note.
 
-    But not instead of 8-bit integers: they are another function, and the one that was asked for.
+    openvino-int8 raises instead: the 8-bit network is another function, and it is the one to certify.
     """
     try:
         return reference, [reference.accelerated(model, batch_shape=batch_shape) for model in models]

@@ -29,13 +29,13 @@ _STORE = 2**27  # bytes for objects in a cluster of our own: certificates are sm
 class RayEngine(Engine):
     """Certifies on a Ray cluster.
 
-    A worker has as many threads as torch has here, because the last bits of a sum may depend on it, and so many cores
-    of its node. On an accelerator it has one device.
+    A worker has as many threads as torch has here, because the last bits of a sum may depend on their number. It takes
+    as many cores of its node. On an accelerator it has one device.
 
     Args:
-        address: The cluster, such as "auto" or "host:6379"; None: one of its own on this machine, without a dashboard.
-        workers: How many; None: as many as there is room for.
-        on_note: Told what is worth knowing, such as lost workers.
+        address: The cluster, such as "auto" or "host:6379"; None: a new one on this machine, without a dashboard.
+        workers: Number of workers; None: as many as the cluster has room for.
+        on_note: Told about events such as lost workers.
     """
 
     def __init__(self, *, address: str | None = None, workers: int | None = None, on_note: Note | None = None) -> None:
@@ -74,7 +74,7 @@ class RayEngine(Engine):
             crew.dismiss()
 
     def close(self) -> None:
-        """Leave the cluster, and end it if it is of our own."""
+        """Leave the cluster, and end it if this engine started it."""
         if self._is_ours:
             self._ray.shutdown()
         self._ray, self._is_ours = None, False

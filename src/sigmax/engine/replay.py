@@ -1,4 +1,4 @@
-"""Replay: run a record again, and compare every row."""
+"""Replay: repeat a run, and compare every row with its record."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,13 +25,13 @@ class Replay:
 
 
 def replay(run: Path, *, track: Tracker, most: int | None = None, data: str | None = None) -> Replay:
-    """Certify the inputs of a record again, at most so many, and compare the rows but for their times.
+    """Certify the inputs of a record again, at most `most`, and compare the rows except for their times.
 
     `data` is the data set from another place, such as cifar10:DIR.
     """
     spec = read_spec(run / CONFIG)
     if spec.found is None:
-        raise RecordError(f"expected the record of a run in {run}, got a request that was never executed")
+        raise RecordError(f"expected the record of a run in {run}, got a request that was never run; certify it first")
     if spec.shard is not None:
         raise RecordError(f"expected a whole run, got shard {spec.shard} in {run}; merge the shards and replay that")
     if most is not None and most < 1:

@@ -1,4 +1,4 @@
-"""Shards: parts of one request that ran apart from each other, merged and settled as if one process had run it."""
+"""Shards: parts of one request that ran separately, merged and settled as if one process had run it all."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ def merge_shards(
 ) -> CertificateTable:
     """Settle and record the point certificates of all shards of a request, in the order of the inputs.
 
-    The table and the memory are those of a run without shards, byte for byte but for the times. The model is not
+    The table and the memory are those of a run without shards, byte for byte except for the times. The model is not
     needed.
 
     Args:

@@ -58,7 +58,7 @@ class Surroundings:
         )
 
     def enter(self) -> None:
-        """Make them those of this process, as far as its node has them; what the node says itself stays."""
+        """Apply them to this process. Folders that the node lacks are skipped, and its own settings win."""
         if sigmax.__version__ != self.version:
             raise EngineError(
                 f"expected sigmax {self.version} as on the driver, got {sigmax.__version__}; install one version"
@@ -93,7 +93,7 @@ class Worker:
         self._work: Prepared | None = None
 
     def load(self, request: str, surroundings: Surroundings) -> Place:
-        """Load the model and the data of a resolved request, in JSON; refuse what is not as its driver found it."""
+        """Load the model and the data of a resolved request, in JSON; refuse them if they differ from the driver's."""
         with _named_errors():
             surroundings.enter()
             self._work = prepare(from_plain(CertificationSpec, json.loads(request)))
@@ -120,7 +120,7 @@ class Worker:
 
 @contextmanager
 def _named_errors() -> Iterator[None]:
-    """Say on which node an error happened; any error, because it may be of the user's own model."""
+    """Say on which node an error happened. Any error, because the user's own model can raise anything."""
     try:
         yield
     except Exception as error:

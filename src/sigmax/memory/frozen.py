@@ -1,7 +1,7 @@
-"""FrozenMemory: a memory that takes no more entries is a fixed classifier, whatever is asked and in which order.
+"""FrozenMemory: a memory that takes no more entries. It is a fixed classifier, whatever is asked and in which order.
 
-F(x) is the stored label where x lies in a stored region, else the class of the classifier smoothed at one sigma. A ball
-around x on which F is constant is found by `settle_frozen`.
+If x lies in a stored ball, F(x) is the stored label. Otherwise F(x) is the class of the classifier smoothed at one
+sigma. `settle_frozen` finds a ball around x on which F is constant.
 """
 
 from collections.abc import Sequence
@@ -25,10 +25,11 @@ _NO_RECALL = -1.0  # below every alpha: an entry with the same input is a neighb
 class FrozenMemory(Memory):
     """A fixed classifier F made of stored balls and of one smoothed classifier; it stores nothing.
 
-    `lookup` says F where a stored region contains the input, without sampling: with the stored answer to the same
-    input, else with the depth in the deepest ball. It takes every alpha, because F is the label of a region by
-    definition. `settle` takes a certificate at the one `sigma`: outside all regions it is cut where a region with
-    another label begins; inside one, the depth counts, or the larger of both where they agree.
+    `lookup` answers without sampling if a stored ball contains the input: with the stored answer to the same input,
+    otherwise with the depth in the deepest ball. It ignores alpha, because inside a ball F is the stored label by
+    definition. `settle` takes a certificate at the one `sigma`. Outside all balls, the certificate is cut where a ball
+    with another label begins. Inside a ball, the radius is the depth, or the certificate's if labels agree and it is
+    larger.
 
     `CertificateMemory.freeze` makes one, and `open` opens it again.
     """
@@ -72,7 +73,7 @@ class FrozenMemory(Memory):
 
     @property
     def digest(self) -> str:
-        """Of the norm, the fingerprint, sigma and all entries: the name of F."""
+        """The name of F: a digest of the norm, the fingerprint, sigma and all entries."""
         return self._freeze.digest
 
     @property
@@ -81,7 +82,7 @@ class FrozenMemory(Memory):
         return self._freeze.sigma
 
     def check_search(self, search: SigmaSearch) -> None:
-        """Refuse a search that does not give every input the one sigma, before anything is sampled."""
+        """Refuse a search that gives any input another sigma, before anything is sampled."""
         if search.is_per_input or np.float32(search.initial) != np.float32(self.sigma):
             got = "per-input sigma" if search.is_per_input else f"sigma={search.initial}"
             raise InvalidInputError(
@@ -92,7 +93,7 @@ class FrozenMemory(Memory):
     def _answers(
         self, pixels: Pixels, points: Sequence[PointCertificate | None], alphas: Sequence[float]
     ) -> list[SettledCertificate | None]:
-        del alphas  # F is what it is, however sure one asks to be
+        del alphas  # inside a ball, F is the stored label by definition
         self._view.refresh()
         recall = [1.0 if point is None else _NO_RECALL for point in points]
         return [

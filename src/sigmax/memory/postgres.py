@@ -1,8 +1,9 @@
 """A ledger in a PostgreSQL database, which processes of many machines may share.
 
-An answer is given only once its transaction is known to be committed. If the connection is lost in between, nobody
-knows: `ConnectionLostError` makes the memory ask again, on a new connection. The lock makes that wait until the server
-has ended the lost transaction. Then its entries are there, and are the answers, or they are not, and are settled anew.
+An answer is given only after its transaction is known to be committed. If the connection is lost before, nobody knows.
+`ConnectionLostError` then makes the memory ask again, on a new connection. It waits for the lock until the server has
+ended the lost transaction. If the entries are stored by then, they are the answers. Otherwise, the answers are settled
+anew.
 """
 # ruff: noqa: D102 - `Ledger` says what each method does
 
@@ -35,7 +36,7 @@ _PATIENCE: dict[str, Any] = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
 }
-_LOST = ("08", "57P", "25P03")  # how the SQLSTATE of an error begins that ends a connection
+_LOST = ("08", "57P", "25P03")  # first characters of the SQLSTATE of errors that end a connection
 _SELECT_TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = ? ORDER BY tablename"
 _SELECT_INPUTS = "SELECT * FROM inputs WHERE id = ANY(?)"
 
@@ -144,7 +145,7 @@ def _connect(url: str) -> Connection:
     except psycopg.Error:
         # Its text may repeat the URL, with a password.
         raise MemoryRefusedError(
-            f"expected a URL like postgresql://user@host/database, got {without_password(url)}; mend it"
+            f"expected a URL like postgresql://user@host/database, got {without_password(url)}; correct it"
         ) from None
 
 
@@ -170,7 +171,7 @@ def _execute(connection: Connection, place: str, statement: str, values: codec.R
 
 
 def _translated(statement: str) -> str:
-    """The statement with the place holders of psycopg."""
+    """The statement with the placeholders of psycopg."""
     return statement.replace("?", "%s")
 
 
@@ -183,10 +184,10 @@ def _explained(connection: Connection, place: str) -> Iterator[None]:
             connection.close()
         if connection.closed:
             raise ConnectionLostError(
-                f"{place}: expected a connection to the server, got: {one_line(error)}; ask again: answers that were "
-                "stored are given again"
+                f"{place}: expected a connection to the server, got: {one_line(error)}; ask again: stored "
+                "answers do not change"
             ) from error
         raise MemoryRefusedError(
             f"{place}: expected a memory that can be read and written, got: {one_line(error)}; "
-            "all answers given so far are stored, fix this and try again"
+            "fix this and try again; all answers given so far are stored"
         ) from error

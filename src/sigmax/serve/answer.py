@@ -1,4 +1,4 @@
-"""The one way to answer a question: look it up in the memory, else certify it and settle the answer there."""
+"""Answers to single questions: look in the memory first; otherwise certify, and settle the answer in the memory."""
 
 import secrets
 import time
@@ -24,7 +24,7 @@ Watcher = Callable[[PointCertificate], None]  # is told what has been proved so 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A class, and what is certified of it. All but the label and the rule are of the certificate that it relies on."""
+    """A class and its certificate. All fields but label and rule are those of the certificate that it relies on."""
 
     label: int | None  # None: abstained
     radius: float
@@ -74,7 +74,7 @@ class Answer:
 @final
 @dataclass(slots=True, kw_only=True)
 class Question:
-    """An input, how it is to be sampled, and until when. Whoever asks may watch, and stop it at any time."""
+    """An input, its sampling budget and its deadline. The asker may watch the sampling and stop it at any time."""
 
     x: Tensor  # *dims
     budget: Budget
@@ -150,7 +150,7 @@ class Answerer:
         return [None if settled is None else Answer.of(settled, self.memory, is_recalled=True) for settled in found]
 
     def begin(self, questions: Sequence[Question]) -> list[UnderWay]:
-        """Choose class and noise of inputs with one budget. The noise is secret, and fresh for these questions.
+        """Choose class and noise of inputs with one budget. The noise is secret and new for each question.
 
         Who knows the seed beforehand could look for an input that it certifies wrongly.
         """

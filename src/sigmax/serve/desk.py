@@ -25,7 +25,7 @@ _WEIGHT = 0.2  # of the newest round in the running pace
 
 
 class DeskFullError(SigmaxError):
-    """More questions wait than the desk takes."""
+    """The desk has as many open questions as it takes."""
 
     def __init__(self, waiting: int, most: int, seconds: int) -> None:
         super().__init__(f"expected at most {most} open questions, got {waiting}; ask again in {seconds} s")
@@ -83,11 +83,13 @@ class Desk:
         self.close()
 
     def ask(self, questions: Sequence[Question]) -> list[Future[Answer]]:
-        """A reply to come for each question; all of them are taken, or none."""
+        """Take all of these questions or none; each gets a future reply."""
         cases = [_Case(question) for question in questions]
         with self._lock:
             if self.is_closing:
-                raise DeskClosedError("expected a service that takes questions, got one that shuts down; ask another")
+                raise DeskClosedError(
+                    "expected a service that takes questions, got one that shuts down; ask another replica"
+                )
             if self.open + len(cases) > self.most:
                 raise DeskFullError(self.open + len(cases), self.most, self._seconds_left())
             self.open += len(cases)
@@ -106,7 +108,7 @@ class Desk:
         self._sampling.join()
 
     def _seconds_left(self) -> int:
-        """How long the open questions take at the pace of late."""
+        """How long the open questions will take at the present pace."""
         left = sum(case.question.budget.n - case.drawn for case in (*self._active, *self._unknown))
         return max(1, min(_LONGEST_WAIT, math.ceil(left / self._pace))) if self._pace else 1
 
@@ -179,7 +181,7 @@ class Desk:
         self._show(begun)
 
     def _sample(self, turn: int) -> None:
-        """One round: about one batch, in turn for those that have least and for those that came first."""
+        """One round of about one batch, in turn for the questions with the fewest samples and for the oldest."""
         smoothed = self.answerer.smoothed
         cases = [case for case in self._active if case.one is not None and not case.question.is_over()]
         if turn % 2 == 0:
@@ -204,7 +206,7 @@ class Desk:
         self._show(chosen)
 
     def _show(self, cases: list[_Case]) -> None:
-        """Tell all who watch what has been proved; an error of a watcher ends its own question."""
+        """Tell all watchers what has been proved; an error of a watcher ends its own question."""
         for case in cases:
             try:
                 if case.one is not None:
@@ -217,7 +219,7 @@ class Desk:
         self.sampled += passes
 
     def _settle(self) -> None:
-        """Settle what is proved or out of time, in one transaction; nobody waits for what was cancelled."""
+        """Settle questions that are finished or out of time, in one transaction; cancelled ones are dropped."""
         cancelled = [case for case in self._active if case.reply.cancelled()]
         self._leave(cancelled)
         with self._lock:

@@ -71,7 +71,7 @@ def create_app(service: Service) -> FastAPI:
 
 @final
 class _Routes:
-    """What there is to ask."""
+    """The routes of the application."""
 
     def __init__(self, service: Service, meters: Meters) -> None:
         self.service = service
@@ -119,7 +119,7 @@ class _Routes:
         return JSONResponse({"ready": True})
 
     async def server(self, request: Request) -> Response:
-        """What serves."""
+        """Name and version of the server."""
         self._allow(request, self.service.role)
         return JSONResponse({"name": "sigmax", "version": __version__, "extensions": list(EXTENSIONS)})
 
@@ -235,7 +235,7 @@ class _Routes:
         return list(answers)
 
     def _allow(self, request: Request, needed: Role) -> None:
-        """Refuse whoever may not."""
+        """Refuse a request whose token lacks the needed role."""
         role = self.service.tokens.role(request.headers.get("authorization"))
         if role is None:
             raise _RefusedError(
@@ -255,7 +255,7 @@ class _Routes:
         """The body, if it is neither too large nor too slow."""
         limits = self.service.limits
         if request.headers.get("content-encoding", "identity") != "identity":
-            raise _RefusedError(415, "expected a body without content-encoding, got another", _CLOSE)
+            raise _RefusedError(415, "expected a body without content-encoding, got one with it", _CLOSE)
         too_large = _RefusedError(413, f"expected at most {limits.body_bytes} bytes, got more", _CLOSE)
         given = request.headers.get("content-length", "0")
         if not given.isdecimal() or int(given[:20]) > limits.body_bytes:
@@ -269,7 +269,9 @@ class _Routes:
                     if size > limits.body_bytes:
                         raise too_large
         except TimeoutError:
-            raise _RefusedError(408, f"expected a body within {limits.body_seconds:g} s, got less", _CLOSE) from None
+            raise _RefusedError(
+                408, f"expected the whole body within {limits.body_seconds:g} s, got a part", _CLOSE
+            ) from None
         return b"".join(parts)
 
 
@@ -292,7 +294,7 @@ class _News:
         self._is_new.set()
 
     async def next(self, reply: "asyncio.Future[Answer]") -> PointCertificate | None:
-        """The newest; None if nothing came for a while, or the reply came."""
+        """The newest news; None if nothing came for a while, or if the reply came."""
         await asyncio.sleep(_PAUSE_SECONDS)
         waiting = asyncio.ensure_future(self._is_new.wait())
         either: set[asyncio.Future[Any]] = {waiting, reply}
@@ -367,7 +369,7 @@ def _reply_to(error: Exception) -> tuple[int, str, dict[str, str] | None]:
             wrong = [".".join(map(str, problem["loc"])) for problem in error.errors()[:3]]
             return 400, f"expected other values for {', '.join(wrong)}", _CLOSE
         case ClientDisconnect():
-            return 400, "expected a whole request, got a part", _CLOSE
+            return 400, "expected a whole request, got a part of one", _CLOSE
     LOG.error("failed", exc_info=error)
     if isinstance(error, SigmaxError):  # of the memory
         return 503, "expected a memory that answers, got an error; the log of the service says which", None
