@@ -46,8 +46,8 @@ def abstentions(table: CertificateTable) -> float:
 
 
 def kind_of_answers(table: CertificateTable) -> str:
-    """Which of the two kinds of certificate a table shows."""
-    return "settled" if table.is_settled else "point"
+    """Which kind of certificate a table shows."""
+    return "settled" if table.is_settled else "routed" if table.is_routed else "point"
 
 
 def special_backend(backend: str | None) -> str:

@@ -324,13 +324,20 @@ class SmoothedClassifier:
 
     def certify_job(self, whole: Job) -> list[PointCertificate]:
         """The certificates of all inputs of a job."""
-        points = []
+        points: list[PointCertificate] = []
         for block in whole.parts(self.block_size(whole)):
-            job = whole[block]
-            decision = self.choose(job)
-            for part in self.estimate_parts(job):
-                points += self.estimate(job[part], decision[part])
+            points += self.certify_block(whole[block])
         return points
+
+    def certify_block(self, job: Job, *, begin: int = 0) -> Iterator[PointCertificate]:
+        """The certificates of a block of inputs, each as soon as it is known.
+
+        The first `begin` are known already: they take part in what inputs share, and are not sampled again.
+        """
+        decision = self.choose(job)
+        for part in self.estimate_parts(job):
+            if part.stop > begin:
+                yield from self.estimate(job[part], decision[part])[max(0, begin - part.start) :]
 
     def _under_way(self, job: Job, decision: Decision, i: int) -> UnderWay:
         choice, label = decision.choice, int(decision.label[i])

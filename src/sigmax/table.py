@@ -32,6 +32,8 @@ class CertificateTable:
     samples: NDArray[np.int64]  # drawn for this input; 0 where the log does not say
     tau: NDArray[np.float64] | None = None  # the level that the network was told, NaN where it takes none
     expert: NDArray[np.int64] | None = None  # which of several networks; None: the log does not say, as above
+    expert_radius: NDArray[np.float64] | None = None  # of the network that a router chose, NaN where none did
+    route_radius: NDArray[np.float64] | None = None  # of the router's choice, as above
     alpha: float = float("nan")  # the largest of all answers; NaN where the log does not say
     norm: int = 2
     dropped: int = 0  # lines that were cut off
@@ -49,6 +51,11 @@ class CertificateTable:
     def is_settled(self) -> bool:
         """Whether its answers were settled by a memory."""
         return any(rule not in ("", "point") for rule in self.rule)
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether a router chose, so that its answers need no memory."""
+        return self.route_radius is not None and bool(np.isfinite(self.route_radius).any())
 
 
 def certificate_table(

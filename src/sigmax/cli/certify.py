@@ -12,7 +12,7 @@ from rich.table import Table
 from sigmax.cli.console import confirm_long, note, out_console, print_runs, print_whole, resumable, say, track
 from sigmax.cli.engines import EngineOptions, parse_shard
 from sigmax.cli.groups import command
-from sigmax.cli.options import ModelOptions, SamplingOptions, SearchOptions, parse_radii, parse_seed
+from sigmax.cli.options import ModelOptions, SamplingOptions, SearchOptions, make_router, parse_radii, parse_seed
 from sigmax.errors import InvalidInputError
 from sigmax.rounding import format_down
 
@@ -38,6 +38,7 @@ class RequestOptions:
     max_inputs: int | None = None
     memory: str | None = None
     frozen: bool = False
+    route: str | None = None
 
 
 @command
@@ -65,6 +66,8 @@ def certify(
 
     `sigmax certify zoo:cifar10-cohen-0.12 --expert zoo:cifar10-cohen-0.25 --data cifar10 --skip 20`
 
+    `sigmax certify zoo:cifar10-cohen-0.12 --expert zoo:cifar10-cohen-0.50 --route runs/router --data cifar10`
+
     `sigmax certify zoo:cifar10-cohen-0.25 --data cifar10 --skip 20 --at 0.25,0.5,0.75,1.0`
 
     `sigmax certify --spec runs/ds/config.json --out runs/again`
@@ -85,7 +88,8 @@ def certify(
         say(asked.to_json().rstrip())
         return
     if out is None:
-        kind = "experts" if asked.experts else "per-input" if asked.is_per_input else "fixed"
+        kinds = {"routed": asked.route, "experts": asked.experts, "per-input": asked.is_per_input, "fixed": True}
+        kind = next(kind for kind, is_so in kinds.items() if is_so)
         part = f"-shard-{asked.shard.number}-of-{asked.shard.count}" if asked.shard else ""
         out = Path("runs") / f"{asked.model.short_name}-{asked.data.kind}-{kind}{part}"
     if resume and sampling.seed == "random" and (out / CONFIG).exists():
@@ -161,12 +165,15 @@ def make_spec(
     )
     reference = model.reference()
     loaded = reference.load()
+    if request.route is not None and search.search is None and not search.per_input:
+        search = replace(search, search="fixed")  # the router chooses instead
     spec = CertificationSpec(
         model=reference,
         data=from_plain(DataReference, data),
         search=search.make_search(loaded),
         experts=search.make_experts(reference),
         class_rule=search.class_rule,
+        route=make_router(request.route, reference) if request.route is not None else None,
         noise=search.make_noise(loaded),
         exact=search.exact,
         budget=budget,

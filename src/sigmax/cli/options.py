@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sigmax.models import LoadedModel
     from sigmax.models.reference import ModelReference
     from sigmax.noise import SmoothingDistribution
-    from sigmax.runs import ExpertReference
+    from sigmax.runs import ExpertReference, RouterReference
     from sigmax.search import SigmaSearch
 
 
@@ -84,7 +84,7 @@ class SearchOptions:
 
         found = []
         for text in self.expert or []:
-            name, sigma = _parse_expert(text)
+            name, sigma = _name_and_sigma(text)
             model = ModelReference(name=name, backend=first.backend, device=first.device)
             card = model.load().card
             bounds = card.sigma_range if card else None
@@ -116,7 +116,25 @@ class SamplingOptions:
     seed: str = "0"
 
 
-def _parse_expert(text: str) -> tuple[str, float | None]:
+def make_router(text: str, first: "ModelReference") -> "RouterReference":
+    """The router ROUTER or ROUTER@SIGMA, run as the first network is. Its card names its routes."""
+    from sigmax.models.reference import ModelReference
+    from sigmax.routing import Route
+    from sigmax.runs import RouterReference
+
+    name, sigma = _name_and_sigma(text)
+    model = ModelReference(name=name, backend=first.backend, device=first.device)
+    card = model.load().card
+    if card is None or not card.class_names:
+        raise InvalidInputError(
+            f"expected a router whose card names its routes, got {name}; train one on route_examples"
+        )
+    if (sigma := sigma or card.sigma) is None:
+        raise InvalidInputError(f"expected --route {name}@SIGMA, got no sigma, and the router does not say its own")
+    return RouterReference(model=model, sigma=sigma, routes=tuple(map(Route.parse, card.class_names)))
+
+
+def _name_and_sigma(text: str) -> tuple[str, float | None]:
     """NAME or NAME@SIGMA."""
     name, _, sigma = text.rpartition("@")
     try:

@@ -37,7 +37,7 @@ class Block:
 
 def block_size(work: Prepared) -> int:
     """Inputs of a block. It follows from the request alone, because the last bits of an answer may depend on it."""
-    return min(_MOST, work.smoothed.block_size(_job(work, work.indices[:1], None)))
+    return min(_MOST, work.certifier.block_size(_job(work, work.indices[:1], None)))
 
 
 def split_blocks(work: Prepared) -> list[Block]:
@@ -65,11 +65,7 @@ def certify_block(
 
     The first `begin` are known already: they take part in what inputs share, and are not sampled again.
     """
-    job = _job(work, indices, on_progress)
-    decision = work.smoothed.choose(job)
-    for part in work.smoothed.estimate_parts(job):
-        if part.stop > begin:
-            yield from work.smoothed.estimate(job[part], decision[part])[max(0, begin - part.start) :]
+    return work.certifier.certify_block(_job(work, indices, on_progress), begin=begin)
 
 
 def run_block(work: Prepared, block: Block, on_progress: Progress) -> Iterator[Certified]:
@@ -84,4 +80,4 @@ def run_block(work: Prepared, block: Block, on_progress: Progress) -> Iterator[C
 def _job(work: Prepared, indices: Sequence[int], on_progress: Progress | None) -> Job:
     x = torch.from_numpy(work.source.images(indices))
     truth = work.source.labels[list(indices)].tolist()
-    return work.smoothed.job(x, work.spec.budget, indices=indices, truth=truth, on_progress=on_progress)
+    return work.certifier.job(x, work.spec.budget, indices=indices, truth=truth, on_progress=on_progress)

@@ -151,6 +151,5 @@ def _anywhere(spec: CertificationSpec) -> CertificationSpec:
     """The request for a worker: on the same kind of device, whichever it has, and without the driver's memory."""
     assert spec.found is not None, "the request is resolved"
     device = spec.found.device if spec.found.backend else None
-    experts = tuple(replace(each, model=replace(each.model, device=device)) for each in spec.experts)
-    model, found = replace(spec.model, device=device), replace(spec.found, frozen=None)
-    return replace(spec, model=model, experts=experts, memory=None, frozen=False, found=found)
+    placed = spec.with_models(lambda model: replace(model, device=device))
+    return replace(placed, memory=None, frozen=False, found=replace(spec.found, frozen=None))

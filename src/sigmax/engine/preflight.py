@@ -26,7 +26,7 @@ def check(work: Prepared, indices: Sequence[int]) -> Job:
     """
     work.source.check_images(indices, pixel_range=work.pixel_range)
     few = (indices or work.indices)[:: max(1, len(indices) // _INPUTS)][:_INPUTS]  # a shard may have none
-    return work.smoothed.job(torch.from_numpy(work.source.images(few)), work.spec.budget, indices=few)
+    return work.certifier.job(torch.from_numpy(work.source.images(few)), work.spec.budget, indices=few)
 
 
 def announce(work: Prepared, few: Job, inputs: int, on_note: Callable[[str], None], *, workers: int = 1) -> float:
@@ -56,10 +56,11 @@ def announce(work: Prepared, few: Job, inputs: int, on_note: Callable[[str], Non
     began = time.perf_counter()
     classify(-(-rows // len(answers)))
     pace = (time.perf_counter() - began) / rows
-    if len(smoothed.experts) > 1 or smoothed.classifier.takes_level:
-        choosing = smoothed.cost(budget) - budget.n
+    cost = work.certifier.cost(budget)
+    if len(smoothed.experts) > 1 or smoothed.classifier.takes_level or work.spec.route:
+        choosing = cost - budget.n
         on_note(f"choosing takes at most {choosing:,} samples per input, {100 * choosing / budget.n:.1f} % of n")
-    seconds = inputs * smoothed.cost(budget) * pace / workers
+    seconds = inputs * cost * pace / workers
     if seconds >= _SHORT:
         most = "at most " if budget.tolerance or budget.radii or budget.n_wrong else ""
         on_note(f"{inputs} inputs take {most}about {format_duration(seconds)}")

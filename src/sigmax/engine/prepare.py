@@ -14,6 +14,7 @@ from sigmax.memory import FrozenMemory
 from sigmax.models import LoadedModel, ModelCard
 from sigmax.models.classifier import BaseClassifier
 from sigmax.models.reference import ModelReference
+from sigmax.routing import RoutedClassifier
 from sigmax.runs import CertificationSpec, Found
 from sigmax.runs.folder import check_same
 from sigmax.smoothed import SmoothedClassifier
@@ -25,7 +26,8 @@ class Prepared:
     """A resolved request, with its model and data loaded: what a worker needs to certify any of its inputs."""
 
     spec: CertificationSpec  # resolved
-    smoothed: SmoothedClassifier
+    smoothed: SmoothedClassifier  # of its networks
+    certifier: SmoothedClassifier | RoutedClassifier  # what certifies: a router before the networks, else these alone
     source: ImageSource
     pixel_range: tuple[float, float] | None  # of the inputs that the model takes; None: it does not say
 
@@ -59,9 +61,11 @@ def prepare(
     smoothed, reference, batch = smooth(
         spec, plain, source.shape, levels=source.levels, experts=experts, on_note=on_note
     )
+    resolved = replace(spec.with_models(lambda model: replace(model, backend=reference.backend)), batch=batch)
+    certifier = _routed(resolved, smoothed, source) if spec.route else smoothed
     card = loaded.card
     found = Found(
-        fingerprint=smoothed.fingerprint,
+        fingerprint=certifier.fingerprint,
         data=source.digest(),
         device=smoothed.classifier.device.type,
         levels=smoothed.levels,
@@ -71,12 +75,12 @@ def prepare(
         trained_noise=card.noise if card else None,
         arch=card.arch if card else None,
     )
-    others = tuple(replace(expert, model=replace(expert.model, backend=reference.backend)) for expert in spec.experts)
-    resolved = replace(spec, model=reference, experts=others, batch=batch, found=found)
+    resolved = replace(resolved, found=found)
     if spec.found is not None:
         advice = "use the model, the data and the versions that the request was run with"
         check_same(spec.decisive(), resolved.decisive(), "the request", advice=advice)
-    return Prepared(spec=resolved, smoothed=smoothed, source=source, pixel_range=_pixel_range(reference, card))
+    pixel_range = _pixel_range(reference, card)
+    return Prepared(spec=resolved, smoothed=smoothed, certifier=certifier, source=source, pixel_range=pixel_range)
 
 
 def smooth(
@@ -117,6 +121,23 @@ def smooth(
         batch_size=batch,
     )
     return smoothed, reference, batch
+
+
+def _routed(spec: CertificationSpec, smoothed: SmoothedClassifier, source: ImageSource) -> RoutedClassifier:
+    """The router of a request before its networks, with their backend and batch shape."""
+    assert spec.route is not None, "the request has a router"
+    reference, loaded = spec.route.model, spec.route.model.load()
+    if loaded.card is not None:  # its classes are routes, not those of the data
+        _check_data(source, smoothed.classifier.num_classes, replace(loaded.card, class_names=()))
+    plain = reference.classifier(loaded, classes=len(spec.route.routes))
+    shape = (smoothed.batch_size or 1, *source.shape)
+    router = BaseClassifier(
+        reference.accelerated(plain.model, batch_shape=shape),
+        num_classes=plain.num_classes,
+        outputs=plain.outputs,
+        identity=plain.identity,
+    )
+    return RoutedClassifier(router, spec.route.routes, experts=smoothed, sigma=spec.route.sigma)
 
 
 def _check_data(source: ImageSource, num_classes: int, card: ModelCard | None) -> None:

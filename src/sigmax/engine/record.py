@@ -41,10 +41,10 @@ def open_record(
 ) -> Iterator[Record]:
     """Begin or continue the record of a resolved request on these inputs.
 
-    Per-input sigma is always settled by a memory, and one sigma for all where the request names one. A shard records
-    point certificates only.
+    Per-input sigma that a search chose is always settled by a memory, and one sigma for all where the request names
+    one. Routed answers need none. A shard records point certificates only.
     """
-    has_own_memory = spec.memory is None and spec.is_per_input and spec.shard is None
+    has_own_memory = spec.memory is None and spec.needs_memory and spec.shard is None
     with ExitStack() as stack:
         # A memory that is refused must not leave a run folder behind, so it comes first.
         memory: Memory | None = stack.enter_context(_open_memory(spec.memory, spec)) if spec.memory else None

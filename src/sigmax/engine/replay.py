@@ -42,10 +42,8 @@ def replay(run: Path, *, track: Tracker, most: int | None = None, data: str | No
     # A shared memory holds answers to other questions too; a frozen one does not change.
     is_settled = spec.memory is None or spec.frozen
     again = replace(
-        spec,
+        spec.with_models(partial(_placed, found=spec.found)),
         data=replace(spec.data, max=len(recorded), name=data or spec.data.name),
-        model=_placed(spec.model, spec.found),
-        experts=tuple(replace(expert, model=_placed(expert.model, spec.found)) for expert in spec.experts),
         memory=spec.memory if spec.frozen else None,
         family_alpha=None,  # each input gets the share that is recorded, also where fewer are repeated
     )

@@ -31,9 +31,9 @@ class Entry:
         self.sigma0 = spec.search.initial if spec else one_sigma
         # Training and certification as the paper calls them, else how sigma was chosen, else its own name.
         families = {True: "per-input sigma", False: "fixed sigma", None: name}
-        several = "experts" if spec and spec.experts else None
+        several = "routed" if spec and spec.route else "experts" if spec and spec.experts else None
         self.family = several or (spec and spec.method) or families[self.is_per_input]
-        self.search = spec.search.label() if spec and spec.is_per_input else ""
+        self.search = spec.search.label() if spec and spec.search.is_per_input else ""
         self.steps = spec.search.steps if spec and isinstance(spec.search, AscentSearch) else None  # K
         self.upper = spec.search.upper if spec else None  # the largest sigma that the search may choose
         self.n = spec.budget.n if spec else int(table.samples.max(initial=0)) or None  # the most that an input got

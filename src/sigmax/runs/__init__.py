@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sigmax.runs.spec import CertificationSpec as CertificationSpec
     from sigmax.runs.spec import ExpertReference as ExpertReference
     from sigmax.runs.spec import Found as Found
+    from sigmax.runs.spec import RouterReference as RouterReference
     from sigmax.runs.spec import Shard as Shard
     from sigmax.runs.spec import read_spec as read_spec
     from sigmax.runs.table import CONFIG as CONFIG

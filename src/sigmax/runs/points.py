@@ -39,7 +39,7 @@ def read_points(run: Path, *, is_exact: bool) -> list[Certified]:
 
 
 def _point(row: dict[str, str], *, is_exact: bool) -> PointCertificate:
-    label, tau = int(row["point_predict"]), float(row["point_tau"])
+    label = int(row["point_predict"])
     return PointCertificate(
         label=None if label == ABSTAIN else label,
         radius=float(row["point_radius"]),
@@ -48,7 +48,13 @@ def _point(row: dict[str, str], *, is_exact: bool) -> PointCertificate:
         n=int(row["point_n"]),
         alpha=float(row["point_alpha"]),
         norm=int(row["norm"]),
-        tau=None if math.isnan(tau) else tau,
+        tau=_known(row["point_tau"]),
         expert=int(row["point_expert"]),
         is_exact=is_exact,
+        expert_radius=_known(row["expert_radius"]),
+        route_radius=_known(row["route_radius"]),
     )
+
+
+def _known(text: str) -> float | None:
+    return None if math.isnan(value := float(text)) else value

@@ -5,10 +5,10 @@ compares it, and reports read it back.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, Self, TypeVar, final
 
 from sigmax.budget import Budget
 from sigmax.data.reference import DataReference
@@ -18,6 +18,7 @@ from sigmax.models.reference import ModelReference
 from sigmax.named import name_of
 from sigmax.noise import Gaussian, SmoothingDistribution, Uniform
 from sigmax.plain import from_plain, to_plain
+from sigmax.routing import Route
 from sigmax.search.base import SigmaSearch
 
 VERSION = 1
@@ -68,6 +69,15 @@ class ExpertReference:
     bounds: Bounds = None  # of its sigma; None: [sigma0 / 4, 2 sigma0]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterReference:
+    """A router, its noise level, and what it picks from."""
+
+    model: ModelReference
+    sigma: float
+    routes: tuple[Route, ...]
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificationSpec:
@@ -77,6 +87,8 @@ class CertificationSpec:
         model: The model and how it runs.
         experts: Further networks. The search then chooses the network of each input too; the model is the first.
         class_rule: Which class is certified where there are several networks; see `Experts`.
+        route: A router that chooses network and sigma instead of the search; see `RoutedClassifier`. Its certificates
+            need no memory.
         data: Which images.
         search: How sigma is chosen, with its limits.
         noise: The smoothing distribution.
@@ -97,6 +109,7 @@ class CertificationSpec:
     search: SigmaSearch
     experts: tuple[ExpertReference, ...] = ()
     class_rule: ClassRule = "first"
+    route: RouterReference | None = None
     noise: SmoothingDistribution = field(default_factory=Gaussian)
     exact: bool = True
     budget: Budget = field(default_factory=Budget)
@@ -113,9 +126,15 @@ class CertificationSpec:
             raise InvalidInputError(f"expected a request of version {VERSION}, got version={self.version}")
         if self.batch is not None and self.batch < 1:
             raise InvalidInputError(f"expected batch >= 1, got batch={self.batch}")
-        how = {(each.backend, each.device) for each in self.models}
+        how = {(each.backend, each.device) for each in (*self.models, *([self.route.model] if self.route else []))}
         if len(how) > 1:
-            raise InvalidInputError(f"expected one backend and device for all experts, got {sorted(map(str, how))}")
+            raise InvalidInputError(f"expected one backend and device for all networks, got {sorted(map(str, how))}")
+        if self.route is not None and (self.search.is_per_input or self.memory is not None):
+            got = "a search" if self.search.is_per_input else f"memory={self.memory}"
+            raise InvalidInputError(
+                f"expected a router alone to choose, without search and memory, got {got}; "
+                "leave out --per-input, --search and --memory"
+            )
         if self.shard is not None and self.memory is not None:
             raise InvalidInputError(
                 f"expected a shard without a memory, because only the merged run is settled, got memory={self.memory}; "
@@ -141,6 +160,11 @@ class CertificationSpec:
     @property
     def is_per_input(self) -> bool:
         """Whether sigma may differ from input to input."""
+        return self.search.is_per_input or self.route is not None
+
+    @property
+    def needs_memory(self) -> bool:
+        """Whether answers could contradict each other without one. Routed ones cannot: one fixed classifier answers."""
         return self.search.is_per_input
 
     @property
@@ -152,7 +176,7 @@ class CertificationSpec:
         uniform noise is what it calls yang. Certified under other noise than it was trained with, which the paper
         never does, a network is cohen-l1 or yang-l2.
         """
-        if self.found is None or self.found.trained is None or self.experts:
+        if self.found is None or self.found.trained is None or self.experts or self.route:
             return None
         base, is_ds2, _ = self.found.trained.partition("-ds2")
         noise = name_of(type(self.noise))
@@ -163,6 +187,15 @@ class CertificationSpec:
         if is_ds2:
             return f"{name}-ds2" if self.is_per_input else f"{name}-ds2-fixed"
         return f"{name}-ds" if self.is_per_input else name
+
+    def with_models(self, change: Callable[[ModelReference], ModelReference]) -> Self:
+        """The same request with each of its models changed so."""
+        return replace(
+            self,
+            model=change(self.model),
+            experts=tuple(replace(expert, model=change(expert.model)) for expert in self.experts),
+            route=self.route and replace(self.route, model=change(self.route.model)),
+        )
 
     def to_json(self) -> str:
         """The request as text, for files and people."""
@@ -177,8 +210,8 @@ class CertificationSpec:
         del plain["data"]["max"]
         if self.found is not None:
             del plain["data"]["name"], plain["data"]["preprocess"]
-            for model in (plain["model"], *(expert["model"] for expert in plain["experts"])):
-                del model["name"], model["device"]
+            for owner in (plain, *plain["experts"], *([plain["route"]] if self.route else [])):
+                del owner["model"]["name"], owner["model"]["device"]
         return plain
 
 

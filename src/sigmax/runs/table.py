@@ -59,9 +59,9 @@ def _number(label: int | None) -> int:
     return ABSTAIN if label is None else label
 
 
-def _level(tau: float | None) -> float:
-    """NaN where the network takes no level."""
-    return float("nan") if tau is None else tau
+def _known(value: float | None) -> float:
+    """NaN where there is none: no level that the network was told, no router."""
+    return float("nan") if value is None else value
 
 
 # Each column of the table, in order: what a line says there.
@@ -84,10 +84,12 @@ _COLUMNS: dict[str, Callable[[_Row], object]] = {
     "point_p_lower": lambda row: row.point.p_lower,
     "point_n": lambda row: row.point.n,
     "point_alpha": lambda row: row.point.alpha,
-    "tau": lambda row: _level(row.proof.tau),
+    "tau": lambda row: _known(row.proof.tau),
     "expert": lambda row: row.proof.expert,
-    "point_tau": lambda row: _level(row.point.tau),
+    "point_tau": lambda row: _known(row.point.tau),
     "point_expert": lambda row: row.point.expert,
+    "expert_radius": lambda row: _known(row.point.expert_radius),
+    "route_radius": lambda row: _known(row.point.route_radius),
 }
 COLUMNS = tuple(_COLUMNS)
 HEADER = "\t".join(COLUMNS) + "\n"
@@ -102,7 +104,8 @@ def format_row(
 
     `predict` and `radius` are the settled answer where a memory settled it, and `sigma`, `p_lower`, `n`, `alpha`,
     `tau` and `expert` are those of the certificate it relies on. Else they are the point certificate, and `rule` says
-    "point". `expert` is the place of the network in the request, 0 for its model.
+    "point". `expert` is the place of the network in the request, 0 for its model. `expert_radius`
+    and `route_radius` are what the network and the router proved where a router chose; `radius` is the smaller one.
     """
     row = _Row(idx=idx, truth=truth, point=point, settled=settled, seconds=seconds)
     return "\t".join(str(say(row)) for say in _COLUMNS.values()) + "\n"
@@ -230,6 +233,8 @@ def read_table(path: Path | str) -> CertificateTable:
             samples=read("point_n" if "point_n" in columns else "n", "0", _whole),
             tau=_sigmas(columns["tau"]) if "tau" in columns else None,
             expert=_whole(columns["expert"]) if "expert" in columns else None,
+            expert_radius=_sigmas(columns["expert_radius"]) if "expert_radius" in columns else None,
+            route_radius=_sigmas(columns["route_radius"]) if "route_radius" in columns else None,
             alpha=max(map(float, columns.get("alpha", [])), default=float("nan")),
             norm=int(norms[0]),
             dropped=dropped,

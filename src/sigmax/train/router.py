@@ -104,6 +104,6 @@ def route_examples(
         f"routes-{source.name}",
         np.concatenate([source.images([place]) for place in places.tolist()]),
         radii.argmax(axis=1)[places],
-        [f"expert {r.expert}, sigma {r.sigma:g}, tau {r.tau or r.sigma:g}" for r in routes],
+        [route.name for route in routes],
         levels=None,  # the pixels are as they were read
     )
