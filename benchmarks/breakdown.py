@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from networks import CLASSES, NETWORKS, SHAPE, SIGMA, best_rows, make_network
 from part import Part, finish, parser
-from sigmax import CertificateMemory, HalvingSearch, SmoothedClassifier
+from sigmax import CertificateMemory, HalvingSearch, SmoothedClassifier, smoothed
 from sigmax.budget import Budget
 from sigmax.data.reference import DataReference
 from sigmax.engine import certify
@@ -60,7 +61,7 @@ class Stopwatch:
             self._switch()
             self._running.pop()
 
-    def put_on(self, owner: type, method: str, label: str) -> None:
+    def put_on(self, owner: type | ModuleType, method: str, label: str) -> None:
         """Time every call of a method from now on."""
         inner: Callable[..., Any] = getattr(owner, method)
 
@@ -100,7 +101,7 @@ def measure(arch: str, *, inputs: int, n: int) -> tuple[dict[str, float], int]:
         watch = Stopwatch(REST)
         watch.put_on(BaseClassifier, "scores", NETWORK)
         watch.put_on(HalvingSearch, "find", SEARCH)
-        watch.put_on(SmoothedClassifier, "_select", SELECTION)
+        watch.put_on(smoothed, "select_class", SELECTION)
         watch.put_on(CertificateMemory, "settle", MEMORY)
         watch.put_on(RunFolder, "append", RECORDS)
         watch.put_on(SmoothedClassifier, "estimate", COUNTING)

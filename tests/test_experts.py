@@ -208,3 +208,22 @@ def test_what_no_search_can_choose_from_is_refused() -> None:
 
 def test_no_two_stages_share_a_number() -> None:
     assert len({int(stage) for stage in Stage}) == len(Stage)
+
+
+def test_functions_with_one_name_are_not_taken_for_each_other() -> None:
+    """Swapped, they would have the same fingerprint, and certificates name a network by its place."""
+
+    def left(x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([x[:, 0], -x[:, 0]], dim=1)
+
+    def right(x: torch.Tensor) -> torch.Tensor:
+        return -left(x)
+
+    def both(*models: object) -> SmoothedClassifier:
+        return SmoothedClassifier(Experts(models), num_classes=2, sigma=SEARCH, identity="mine")  # type: ignore[arg-type]
+
+    with pytest.raises(InvalidInputError, match="identity"):
+        both(left, right)
+    assert len(both(left, left).experts) == 2
+    named = [BaseClassifier(each, num_classes=2, identity=each.__name__) for each in (left, right)]
+    assert both(*named).fingerprint != both(*reversed(named)).fingerprint

@@ -64,6 +64,11 @@ def test_a_stream_is_counted_in_samples_of_one_size() -> None:
         one.words(2, 12)
 
 
+def test_no_two_stages_draw_the_same_noise() -> None:
+    firsts = [stream(stage=stage).words(1, 4).flatten().tolist() for stage in Stage.__members__.values()]
+    assert len({tuple(words) for words in firsts}) == len(Stage.__members__)
+
+
 def test_training_evaluation_and_certification_share_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network is judged and certified with other noise than it was trained and chosen with."""
     opened: dict[str, set[Stage]] = {}

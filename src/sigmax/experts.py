@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, final, get_args
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from sigmax.errors import InvalidInputError
 from sigmax.models.classifier import BaseClassifier
@@ -69,6 +69,12 @@ class Experts:
         self, *, num_classes: int, outputs: Outputs, identity: str | None, sigma: float, bounds: Bounds
     ) -> tuple[Expert, ...]:
         """The experts, each with its noise levels; sigma and bounds are those of the search."""
+        functions = {id(model) for model in self.models if not isinstance(model, BaseClassifier | nn.Module)}
+        if identity is not None and len(functions) > 1:
+            raise InvalidInputError(
+                f"expected an identity for each function, got identity={identity!r} for {len(functions)} of them; "
+                "make each a BaseClassifier(…, identity='…')"
+            )
         found = []
         for model, own, limits in zip(self.models, self.sigmas, self.bounds, strict=True):
             if isinstance(model, BaseClassifier):

@@ -62,6 +62,17 @@ def test_the_digest_sees_an_image_replaced_by_one_of_equal_size(tmp_path: Path) 
     assert load_source(f"folder:{tmp_path}").digest() != before
 
 
+def test_the_digest_sees_a_preprocessing_that_leaves_the_first_and_last_image_alone(tmp_path: Path) -> None:
+    for place, size in (("a/1.png", 4), ("a/2.png", 9), ("b/1.png", 4)):
+        save(tmp_path / place, noise(size, size, 3))
+    smooth, sharp = (load_source(f"folder:{tmp_path}", preprocess=how) for how in ("4x4", "4x4:bicubic"))
+    np.testing.assert_array_equal(smooth.images([0, 2]), sharp.images([0, 2]))
+    assert not np.array_equal(smooth.images([1]), sharp.images([1]))
+    assert smooth.digest() != sharp.digest()
+    usual = [load_source(f"imagenet:{tmp_path}", preprocess=how).digest() for how in (None, "imagenet", "256/224")]
+    assert len(set(usual)) == 1
+
+
 def test_images_come_by_class_then_name_and_nothing_else_counts(tmp_path: Path) -> None:
     pixels = [save(tmp_path / place, noise(5, 6, 3)) for place in ("a/1.png", "a/2.PNG", "b/1.bmp")]
     (tmp_path / "a" / "notes.txt").write_text("no image")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sigmax import FixedSigma
+from sigmax import CertificateMemory, FixedSigma
 from sigmax.budget import Budget
 from sigmax.data.reference import DataReference
 from sigmax.engine import certify, preflight, prepare
@@ -35,6 +35,21 @@ def test_a_share_of_alpha_that_n_cannot_reach_is_refused(tmp_path: Path) -> None
     with pytest.raises(InvalidInputError, match="certify nothing"):
         certify(spec, tmp_path / "run", track=quietly)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_bound_on_the_whole_table_takes_no_memory_with_certificates_of_others(tmp_path: Path) -> None:
+    shared = str(tmp_path / "shared.db")
+    spec = toy_spec(tmp_path, inputs=4, family_alpha=0.01)
+    with pytest.raises(InvalidInputError, match="family_alpha"):
+        certify(replace(spec, memory=shared), tmp_path / "run", track=quietly)
+    assert not (tmp_path / "run").exists()
+    assert not Path(shared).exists()
+    certify(replace(spec, family_alpha=None, memory=shared), tmp_path / "live", track=quietly)
+    with CertificateMemory.existing(shared) as memory:
+        memory.freeze(sigma=spec.search.initial).close()
+    # A frozen one is a fixed classifier, whose regions are right by definition.
+    fixed = replace(spec, search=FixedSigma(spec.search.initial), memory=shared, frozen=True)
+    assert len(certify(fixed, tmp_path / "fixed", track=quietly)) == 4
 
 
 def test_a_model_that_answers_differently_when_asked_twice_is_refused(tmp_path: Path) -> None:

@@ -173,3 +173,18 @@ def test_the_command_line_records_the_denoiser(run: Run, digits_model: Path, tmp
     code, _, err = run(*command, "--resume", "--denoiser", "own_denoisers:shrink_more")
     assert code == 2
     assert "denoiser" in err or "fingerprint" in err
+
+
+def test_the_fingerprint_of_a_function_changes_with_its_denoiser(own_denoisers: None) -> None:
+    def by_first(x: Tensor) -> Tensor:
+        return torch.stack([x[:, 0] - 0.5, 0.5 - x[:, 0]], dim=1)
+
+    def fingerprint(denoiser: str | None, name: str | None = "by the first number") -> str:
+        first = None if denoiser is None else load_denoiser(f"own_denoisers:{denoiser}")
+        return SmoothedClassifier(by_first, num_classes=2, denoiser=first, identity=name).fingerprint
+
+    assert fingerprint("shrink") == fingerprint("shrink")
+    assert len({fingerprint(None), fingerprint("shrink"), fingerprint("shrink_more")}) == 3
+    assert fingerprint("shrink") != fingerprint("shrink", "another")
+    with pytest.raises(ModelError, match="identity"):
+        fingerprint("shrink", None)

@@ -89,7 +89,8 @@ def load_source(
         from sigmax.data.folder import FolderSource, read_image
         from sigmax.data.preprocessing import Preprocessing
 
-        how = Preprocessing.parse(preprocess or ("imagenet" if name == "imagenet" else "none"))
-        channels = 3 if name == "imagenet" else None
-        return FolderSource(spec, path, partial(read_image, preprocessing=how, channels=channels))
+        usual = Preprocessing.parse("imagenet" if name == "imagenet" else "none")
+        how = Preprocessing.parse(preprocess) if preprocess else usual
+        read = partial(read_image, preprocessing=how, channels=3 if name == "imagenet" else None)
+        return FolderSource(spec, path, read, how="" if how == usual else how.text)
     return arrays(path)

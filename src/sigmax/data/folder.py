@@ -21,12 +21,13 @@ class FolderSource(ImageSource):
     """Images decoded on demand from ROOT/<class>/<image>.
 
     If all class folders are named by numbers, these are the labels. Other names are numbered in alphabetical order.
-    `read` decodes an image; all must come out in the shape of the first.
+    `read` decodes an image; all must come out in the shape of the first. `how` names its preprocessing where that is
+    not the usual one.
     """
 
     levels = 255
 
-    def __init__(self, name: str, root: Path, read: Callable[[Path], Images]) -> None:
+    def __init__(self, name: str, root: Path, read: Callable[[Path], Images], *, how: str = "") -> None:
         if not root.is_dir():
             raise DataError(f"{name}: expected a folder of class folders, got {root}; check the path")
         folders = [path for path in _visible(root) if path.is_dir()]
@@ -43,7 +44,7 @@ class FolderSource(ImageSource):
             numbers = {folder: i for i, folder in enumerate(folders)}
             self.class_names = tuple(folder.name for folder in folders)
         self.labels = np.array([numbers[path.parent] for path in self.paths], dtype=np.int64)
-        self._read = read
+        self._read, self._how = read, how
         self.shape = read(self.paths[0]).shape
 
     def images(self, indices: Sequence[int]) -> Images:
@@ -56,11 +57,11 @@ class FolderSource(ImageSource):
         return images
 
     def _contents(self) -> Iterator[bytes]:
-        """Names and bytes of all files. The pixels of the first and last image show how files become images."""
+        """Names and bytes of all files, and their preprocessing. The pixels of two images show the decoder."""
         with ThreadPoolExecutor() as pool:
             for path, content in zip(self.paths, pool.map(_file_digest, self.paths), strict=True):
                 yield f"{path.relative_to(self._root).as_posix()}\0".encode() + content
-        yield self.images([0, len(self) - 1]).tobytes()
+        yield self.images([0, len(self) - 1]).tobytes() + self._how.encode()
 
     def _image(self, path: Path) -> Images:
         image = self._read(path)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from sigmax.data import ImageSource
-from sigmax.errors import RecordError
+from sigmax.errors import InvalidInputError, RecordError
 from sigmax.memory import CertificateMemory, FrozenMemory, Memory
 from sigmax.runs import ABSTAIN, MEMORY, CertificationSpec, RunFolder, format_row, read_table
 from sigmax.runs.points import Certified
@@ -42,8 +42,14 @@ def open_record(
     """Begin or continue the record of a resolved request on these inputs.
 
     Per-input sigma that a search chose is always settled by a memory, and one sigma for all where the request names
-    one. Routed answers need none. A shard records point certificates only.
+    one. Routed answers need none. A shard records point certificates only. Where the whole table has a failure
+    probability, its answers must not rely on certificates of others: a memory that others may have written to is refused.
     """
+    if spec.family_alpha is not None and spec.memory is not None and not spec.frozen:
+        raise InvalidInputError(
+            f"expected a memory of the run's own with family_alpha={spec.family_alpha:g}, because answers of another "
+            f"one rely on certificates outside the table, got memory={spec.memory}; leave out --memory, or give --alpha"
+        )
     has_own_memory = spec.memory is None and spec.needs_memory and spec.shard is None
     with ExitStack() as stack:
         # A memory that is refused must not leave a run folder behind, so it comes first.

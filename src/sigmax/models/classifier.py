@@ -11,6 +11,7 @@ from sigmax.errors import InvalidInputError, ModelError, one_line
 from sigmax.models.architectures import takes_level, told
 from sigmax.models.backends import FastModel, device_of
 from sigmax.models.contents import Contents, arithmetic, modules_in
+from sigmax.models.denoisers import DenoisedBlackBox
 from sigmax.models.outputs import Outputs, as_scores, check_callable, hint_for
 
 # Changes of a score that count as rounding, as shares of the largest. In another row, sums may have another order.
@@ -48,7 +49,9 @@ class BaseClassifier:
         self.outputs = outputs
         self.identity = identity
         self._takes_channels_last = True  # until it refuses them
-        self._contents = Contents(model) if isinstance(model, nn.Module) else None
+        # An identity names a function of one's own, but not the denoiser before it.
+        known = model.denoiser if isinstance(model, DenoisedBlackBox) else model
+        self._contents = Contents(known) if known is not model or isinstance(model, nn.Module) else None
         self._arithmetic = arithmetic()
         self.check_fixed()
 
@@ -186,14 +189,14 @@ class BaseClassifier:
         TorchScript and lambdas: only `identity` can say that.
         """
         digest = hashlib.sha256(f"{self.outputs} {self.num_classes} {self.identity or ''}".encode())
-        if self._contents is not None:
-            digest.update(self._arithmetic.encode())
-            digest.update(self._contents.digest(self._name_unknown).encode())
-        elif self.identity is None:
+        if self.identity is None and not isinstance(self.model, nn.Module):
             raise ModelError(
                 "expected identity='…' for a model that is no torch.nn.Module, got none; "
                 "name it, so that its memory can refuse other models"
             )
+        if self._contents is not None:
+            digest.update(self._arithmetic.encode())
+            digest.update(self._contents.digest(self._name_unknown).encode())
         return digest.hexdigest()
 
     def _name_unknown(self, place: str, part: object) -> str:
