@@ -43,7 +43,7 @@ def open_record(
 
     Per-input sigma that a search chose is always settled by a memory, and one sigma for all where the request names
     one. Routed answers need none. A shard records point certificates only. Where the whole table has a failure
-    probability, its answers must not rely on certificates of others: a memory that others may have written to is refused.
+    probability, its answers must not rely on certificates outside it, so a shared memory is refused.
     """
     if spec.family_alpha is not None and spec.memory is not None and not spec.frozen:
         raise InvalidInputError(

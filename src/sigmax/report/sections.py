@@ -98,7 +98,7 @@ def _facts(run: Entry) -> dict[str, str]:
         "n": f"n = {budget.n:,}",
         "alpha": f"alpha = {format_whole(budget.alpha)}",
         "stop": "--at" if budget.radii else f"tolerance {budget.tolerance:g}" if budget.tolerance else "all samples",
-        "n_wrong": f"n_wrong = {budget.n if budget.n_wrong is None else budget.n_wrong:,}",
+        "n_wrong": "" if budget.n_wrong in (None, budget.n) else f"n_wrong = {budget.n_wrong:,}",
         "runner_up": "runner-up bounded" if budget.runner_up else "top class bounded",
     }
 
