@@ -1,6 +1,6 @@
 # sigmax on the CPU:
 #   docker build -t sigmax .
-#   docker run --rm -v "$PWD/runs:/work/runs" sigmax demo --out runs/demo
+#   docker run --rm -v "$PWD/runs:/sigmax/runs" sigmax demo --out runs/demo
 FROM python:3.11-slim
 
 WORKDIR /opt/sigmax
@@ -10,6 +10,6 @@ RUN pip install --no-cache-dir --constraint constraints.txt '.[onnx,openvino]'
 
 # Certificates and networks go where the user mounts a folder; data sets are looked for in /data.
 ENV SIGMAX_DATA=/data
-WORKDIR /work
+WORKDIR /sigmax
 ENTRYPOINT ["sigmax"]
 CMD ["--help"]
