@@ -80,7 +80,8 @@ class SmoothingDistribution(Named, ABC):
             noise = self.draw(stream, len(out), x.shape, dtype=out.dtype)
             torch.add(x, noise, alpha=sigma, out=out)
         else:
-            integers = _integers(self, levels * sigma, x.device).draw(stream, len(out), x.numel())
+            scratch = out.view(torch.int32) if out.element_size() == 4 else None
+            integers = _integers(self, levels * sigma, x.device).draw(stream, len(out), x.numel(), scratch=scratch)
             out.copy_(integers.view(out.shape).add_(x)).div_(levels)
 
     def add(self, x: Tensor, sigma: Tensor, eps: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Class counts under noise: the hot loop. Owns batching and the one batch shape."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NotRequired, TypedDict, Unpack
@@ -14,6 +15,7 @@ from sigmax.noise import SmoothingDistribution
 from sigmax.streams import Stream
 
 Progress = Callable[[int], None]
+_TILE = 128  # samples drawn at a time: what they need stays in the cache
 
 
 class _How(TypedDict):
@@ -46,8 +48,8 @@ def count_classes(
     """How often each class leads among n noisy copies of each input, (inputs, classes) on the CPU.
 
     Every forward pass has the same shape: batches are filled across inputs and the last one is padded, because kernels
-    may differ in the last bits from shape to shape. The next batch is drawn while the network runs. Memory does not
-    grow with n.
+    may differ in the last bits from shape to shape. The next batch is drawn while the network runs, unless that
+    has every core. Memory does not grow with n.
 
     Args:
         classifier: The base classifier f.
@@ -72,8 +74,10 @@ def count_classes(
         x, sigma = x[order], sigma[order]
         plan, streams = ([values[i] for i in order.tolist()] for values in (plan, streams))
     batches = _noisy_batches(x.detach(), sigma, noise=noise, levels=levels, n=plan, streams=streams, rows=batch_size)
+    # Torch splits its work evenly: if one core also drew noise, the others would wait for it.
+    is_busy = classifier.takes_torch_threads and torch.get_num_threads() >= _usable_cores()
     with torch.no_grad():
-        for batch, places in _ahead(batches):
+        for batch, places in batches if is_busy else _ahead(batches):
             owner, told = order[places], None
             if classifier.takes_level:
                 told = taus[owner[-1]].expand(batch_size).clone()
@@ -139,7 +143,8 @@ def _noisy_batches(
     for i, left in enumerate(n):
         while left > 0:
             part = slice(start, min(rows, start + left))
-            noise.write(buffer[part], inputs[i], sigma=sigmas[i], stream=streams[i], levels=levels)
+            for tile in buffer[part].split(_TILE):
+                noise.write(tile, inputs[i], sigma=sigmas[i], stream=streams[i], levels=levels)
             owner[part] = i
             start, left = part.stop, left - (part.stop - part.start)
             if start == rows:
@@ -164,6 +169,12 @@ def noisy_batch(
     n = [rows // len(x) + (i < rows % len(x)) for i in range(len(x))]
     batch, _ = next(_noisy_batches(x.detach(), sigma, noise=noise, levels=levels, n=n, streams=streams, rows=rows))
     return batch
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # not on every system
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _ahead(batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:

@@ -83,6 +83,26 @@ class Watching:
             act()
 
 
+class Occupied:
+    """Takes the one core of the head, as somebody else's work would."""
+
+    def __init__(self) -> None:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._ray, self._actor = ray, ray.remote(Idle).options(num_cpus=1, scheduling_strategy=here).remote()
+        ray.get(self._actor.is_here.remote())
+
+    def leave(self) -> None:
+        self._ray.kill(self._actor)
+
+
+class Idle:
+    def is_here(self) -> bool:
+        return True
+
+
 def test_two_nodes_and_a_node_that_is_killed(
     cluster: Any, request_and_run: tuple[CertificationSpec, Path], tmp_path: Path
 ) -> None:
@@ -96,8 +116,13 @@ def test_two_nodes_and_a_node_that_is_killed(
         assert same(tmp_path / "two", expected)
         assert watching.done == watching.total
         assert not any("lost" in note for note in notes)
-        half = Watching(watching.total // 2, lambda: cluster.remove_node(node, allow_graceful=False))
-        certify(spec, tmp_path / "killed", track=half, engine=engine)
+        other = Occupied()  # so the node that is killed has work for sure
+
+        def kill() -> None:
+            cluster.remove_node(node, allow_graceful=False)
+            other.leave()
+
+        certify(spec, tmp_path / "killed", track=Watching(watching.total // 2, kill), engine=engine)
         assert any("lost a worker" in note for note in notes)
         assert same(tmp_path / "killed", expected)
 

@@ -44,12 +44,22 @@ class FastModel(nn.Module):
         runner: The same network in the backend.
         name: Backend and version.
         digest: Digest of the backend's weights, if they differ from those of the network.
+        has_own_threads: Whether the backend computes with threads of its own, not with torch's.
     """
 
-    def __init__(self, model: nn.Module, runner: Callable[..., Tensor], name: str, *, digest: str = "") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        runner: Callable[..., Tensor],
+        name: str,
+        *,
+        digest: str = "",
+        has_own_threads: bool = False,
+    ) -> None:
         super().__init__()
         self.model = model
         self.backend_name = name
+        self.has_own_threads = has_own_threads
         self.digest = digest
         # A compiled runner is a module, and would be listed as a part of this one.
         self._runner = Uncompared(runner)
@@ -248,7 +258,8 @@ def _openvino(model: nn.Module, shape: tuple[int, ...], backend: Backend) -> Fas
             scores = torch.where((tau == level).unsqueeze(1), torch.from_numpy(other).to(x.device), scores)
         return scores
 
-    return FastModel(model, run, f"{backend} {release}", digest=digest(quantized) if quantized is not None else "")
+    weights = digest(quantized) if quantized is not None else ""
+    return FastModel(model, run, f"{backend} {release}", digest=weights, has_own_threads=True)
 
 
 @_without_telemetry()

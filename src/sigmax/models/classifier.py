@@ -67,6 +67,13 @@ class BaseClassifier:
             return self.model.backend_name
         return f"torch {torch.__version__}" if isinstance(self.model, nn.Module) else None
 
+    @property
+    def takes_torch_threads(self) -> bool:
+        """Whether forward passes run on torch's threads of this processor."""
+        if isinstance(self.model, FastModel) and self.model.has_own_threads:
+            return False
+        return isinstance(self.model, nn.Module) and self.device.type == "cpu"
+
     def check_fixed(self) -> None:
         """Refuse a model whose output for an input depends on chance, on its batch or on settings that changed."""
         for device in {"cpu", self.device.type}:
