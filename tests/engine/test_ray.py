@@ -83,24 +83,13 @@ class Watching:
             act()
 
 
-class Occupied:
-    """Takes the one core of the head, as somebody else's work would."""
+def take_head() -> Callable[[], None]:
+    """Take the one core of the head, as somebody else's work would; returns what gives it back."""
+    from ray.util import placement_group, remove_placement_group
 
-    def __init__(self) -> None:
-        import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._ray, self._actor = ray, ray.remote(Idle).options(num_cpus=1, scheduling_strategy=here).remote()
-        ray.get(self._actor.is_here.remote())
-
-    def leave(self) -> None:
-        self._ray.kill(self._actor)
-
-
-class Idle:
-    def is_here(self) -> bool:
-        return True
+    taken = placement_group([{"CPU": 1, "node:__internal_head__": 0.001}])
+    assert taken.wait(60)
+    return lambda: remove_placement_group(taken)
 
 
 def test_two_nodes_and_a_node_that_is_killed(
@@ -116,11 +105,11 @@ def test_two_nodes_and_a_node_that_is_killed(
         assert same(tmp_path / "two", expected)
         assert watching.done == watching.total
         assert not any("lost" in note for note in notes)
-        other = Occupied()  # so the node that is killed has work for sure
+        give_back = take_head()  # so the node that is killed has work for sure
 
         def kill() -> None:
             cluster.remove_node(node, allow_graceful=False)
-            other.leave()
+            give_back()
 
         certify(spec, tmp_path / "killed", track=Watching(watching.total // 2, kill), engine=engine)
         assert any("lost a worker" in note for note in notes)
