@@ -143,7 +143,8 @@ def _noisy_batches(
     for i, left in enumerate(n):
         while left > 0:
             part = slice(start, min(rows, start + left))
-            for tile in buffer[part].split(_TILE):
+            for first in range(part.start, part.stop, _TILE):
+                tile = buffer[first : min(first + _TILE, part.stop)]
                 noise.write(tile, inputs[i], sigma=sigmas[i], stream=streams[i], levels=levels)
             owner[part] = i
             start, left = part.stop, left - (part.stop - part.start)
