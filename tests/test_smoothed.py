@@ -195,9 +195,9 @@ def test_a_job_may_be_chosen_whole_and_estimated_in_parts() -> None:
     smoothed = SmoothedClassifier(model, num_classes=10, sigma=AscentSearch(initial=0.25, steps=5, pilot=20))
     job = smoothed.job(x, Budget(n=2_000), indices=range(100, 140))
     decision = smoothed.choose(job)
-    parts = list(smoothed.estimate_parts(job))
+    parts = list(smoothed.sampler.estimate_parts(job))
     assert len(parts) > 1
-    apart = {part.start: smoothed.estimate(job[part], decision[part]) for part in reversed(parts)}
+    apart = {part.start: smoothed.sampler.estimate(job[part], decision[part]) for part in reversed(parts)}
     assert [point for start in sorted(apart) for point in apart[start]] == smoothed.certify_job(job)
     assert smoothed.certify_job(job) == smoothed.certify(x, n=2_000, indices=range(100, 140))
 
@@ -257,7 +257,7 @@ def test_what_certifies_a_sigma_is_drawn_once_and_by_nobody_else(
         opened.append(("search" if is_search else "certify", index, stage))
         return random_stream(seed, index, stage, device)
 
-    monkeypatch.setattr(sigmax.smoothed, "random_stream", recorded)
+    monkeypatch.setattr("sigmax.sampler.random_stream", recorded)
     SmoothedClassifier(network(), num_classes=10, sigma=search).certify(torch.rand(3, 1, 8, 8), n=100)
     for index in range(3):
         assert [who for who, i, stage in opened if (i, stage) == (index, Stage.ESTIMATION)] == ["certify"]
@@ -306,7 +306,7 @@ def test_a_network_that_goes_on_training_between_two_certificates_is_refused() -
     with pytest.raises(ModelError, match="DigitsCNN"):
         g.choose(job)
     with pytest.raises(ModelError, match="DigitsCNN"):
-        g.estimate(job, decision)
+        g.sampler.estimate(job, decision)
 
 
 def test_numbers_of_numpy_count_as_numbers() -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sigmax.budget import Budget
 from sigmax.certificate import PointCertificate
+from sigmax.certifier import Certifier
 from sigmax.errors import InvalidInputError
 from sigmax.experts import Experts
 from sigmax.jobs import Job
@@ -55,7 +56,7 @@ class Route:
 
 
 @final
-class RoutedClassifier:
+class RoutedClassifier(Certifier):
     r"""A fixed classifier with per-input noise: the smoothed router H picks a route, and its smoothed expert G answers.
 
     H is constant within $R_H$ and the chosen G within $R_G$, so the answer is constant within $\min(R_H, R_G)$. Each of
@@ -94,7 +95,7 @@ class RoutedClassifier:
             noise=experts.noise,
             sigma=sigma,
             levels=experts.levels,
-            batch_size=experts.batch_size,
+            batch_size=experts.sampler.batch_size,
             stages=_STAGES,
         )
 
@@ -123,10 +124,7 @@ class RoutedClassifier:
         """
         budget = Budget(n0=n0, n=n, alpha=alpha, seed=seed)
         whole = self.job(x, budget, indices=indices, on_progress=on_progress)
-        points: list[PointCertificate] = []
-        for block in whole.parts(self.block_size(whole)):
-            points += self.certify_block(whole[block])
-        return points
+        return self.certify_job(whole)
 
     def job(
         self,
@@ -151,12 +149,12 @@ class RoutedClassifier:
             job, x=job.x.to(self.router.classifier.device), budget=_routing_budget(job.budget), truth=None
         )
         picked = self.router.choose(routing)
-        decision = self.experts.decide(job, self._choice(picked.label, like=job.x))
+        decision = self.experts.sampler.decide(job, self._choice(picked.label, like=job.x))
         answering = replace(job, budget=_halved(job.budget))
-        for part in self.experts.estimate_parts(job):
+        for part in self.experts.sampler.estimate_parts(job):
             if part.stop > begin:
-                answers = self.experts.estimate(answering[part], decision[part])
-                proofs = self.router.estimate(routing[part], picked[part])
+                answers = self.experts.sampler.estimate(answering[part], decision[part])
+                proofs = self.router.sampler.estimate(routing[part], picked[part])
                 points = [_joined(*both, job.budget.alpha) for both in zip(answers, proofs, strict=True)]
                 yield from points[max(0, begin - part.start) :]
 

@@ -77,7 +77,7 @@ def test_the_router_draws_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
         used.append(stage)
         return random_stream(seed, index, stage, device)
 
-    monkeypatch.setattr("sigmax.smoothed.random_stream", watch)
+    monkeypatch.setattr("sigmax.sampler.random_stream", watch)
     classifier, plane, _ = routed(16)
     classifier.certify(plane.at_distance(torch.tensor([0.5])), n=200)
     assert sorted(stage for stage in used if stage != Stage.PREFLIGHT) == [

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from scipy.stats import binom
@@ -10,8 +11,8 @@ from torch import Tensor
 from sigmax.engine.prepare import Prepared
 from sigmax.jobs import Job
 from sigmax.rounding import format_duration
-from sigmax.sampling import count_classes
-from sigmax.streams import Stage, random_stream
+from sigmax.search import Choice
+from sigmax.streams import Stage
 
 _INPUTS = 32  # classified under noise once each
 _FEWEST = 8  # fewer say nothing
@@ -32,19 +33,11 @@ def check(work: Prepared, indices: Sequence[int]) -> Job:
 def announce(work: Prepared, few: Job, inputs: int, on_note: Callable[[str], None], *, workers: int = 1) -> float:
     """Note how long the inputs will take, and whether the network only guesses under noise; return the seconds."""
     smoothed, budget = work.smoothed, work.spec.budget
-    initial, rows, classes = smoothed.search.initial, smoothed.rows(few.x), smoothed.classifier.num_classes
+    initial, rows, classes = smoothed.search.initial, smoothed.sampler.rows(few.x), smoothed.classifier.num_classes
 
     def classify(n: int) -> Tensor:
-        return count_classes(
-            smoothed.classifier,
-            few.x,
-            few.x.new_full((len(few.x),), initial),
-            noise=smoothed.noise,
-            levels=smoothed.levels,
-            n=n,
-            streams=[random_stream(budget.seed, i, Stage.PREFLIGHT, few.x.device) for i in few.indices],
-            batch_size=rows,
-        )
+        choice = Choice(sigma=few.x.new_full((len(few.x),), initial))
+        return smoothed.sampler.stage_counts(replace(few, on_progress=None), choice, Stage.PREFLIGHT, n)
 
     answers = classify(1).argmax(dim=1).numpy()
     hits = int((answers == work.source.labels[list(few.indices)]).sum())

@@ -6,6 +6,7 @@ from typing import final
 
 from torch import Tensor
 
+from sigmax.certifier import Certifier
 from sigmax.data import ImageSource
 from sigmax.engine.probe import fastest_batch
 from sigmax.errors import DataError, ModelError
@@ -27,7 +28,7 @@ class Prepared:
 
     spec: CertificationSpec  # resolved
     smoothed: SmoothedClassifier  # of its networks
-    certifier: SmoothedClassifier | RoutedClassifier  # what certifies: a router before the networks, else these alone
+    certifier: Certifier  # what certifies: a router before the networks, else these alone
     source: ImageSource
     pixel_range: tuple[float, float] | None  # of the inputs that the model takes; None: it does not say
 
@@ -130,7 +131,7 @@ def _routed(spec: CertificationSpec, smoothed: SmoothedClassifier, source: Image
     if loaded.card is not None:  # its classes are routes, not those of the data
         _check_data(source, smoothed.classifier.num_classes, replace(loaded.card, class_names=()))
     plain = reference.classifier(loaded, classes=len(spec.route.routes))
-    shape = (smoothed.batch_size or 1, *source.shape)
+    shape = (smoothed.sampler.batch_size or 1, *source.shape)
     router = BaseClassifier(
         reference.accelerated(plain.model, batch_shape=shape),
         num_classes=plain.num_classes,

@@ -134,12 +134,12 @@ class Answerer:
         deadline = None if seconds is None else time.monotonic() + seconds
         question = Question(x=x, budget=budget, deadline=deadline, on_proved=on_proved)
         job = self.smoothed.job(x[None], budget, indices=[index], on_progress=on_progress)
-        (one,) = self.smoothed.begin(job, self.smoothed.choose(job))
+        (one,) = self.smoothed.sampler.begin(job, self.smoothed.choose(job))
         while one.point is None:
             if question.is_over():
                 one.stop()
             else:
-                self.smoothed.sample([one], on_progress=on_progress)
+                self.smoothed.sampler.sample([one], on_progress=on_progress)
             question.show(one)
         return Answer.proved(one.point) if self.memory is None else self.settle(x[None], [one.point])[0]
 
@@ -156,7 +156,7 @@ class Answerer:
         """
         budget = replace(questions[0].budget, seed=secrets.randbits(SEED_BITS))
         job = self.smoothed.job(torch.stack([question.x for question in questions]), budget)
-        return self.smoothed.begin(job, self.smoothed.choose(job))
+        return self.smoothed.sampler.begin(job, self.smoothed.choose(job))
 
     def settle(self, x: Tensor, points: Sequence[PointCertificate]) -> list[Answer]:
         """The answers to give, from what sampling has proved of inputs (batch, …)."""

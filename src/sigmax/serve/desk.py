@@ -165,7 +165,7 @@ class Desk:
 
     def _group(self, question: Question) -> int:
         smoothed, budget = self.answerer.smoothed, question.budget
-        return max(1, smoothed.rows(question.x[None]) // (smoothed.cost(budget) - budget.n))
+        return max(1, smoothed.sampler.rows(question.x[None]) // (smoothed.cost(budget) - budget.n))
 
     def _begin(self, new: list[_Case]) -> None:
         begun = [case for case in new if not case.question.is_over()]  # else it waited too long
@@ -187,7 +187,7 @@ class Desk:
         if turn % 2 == 0:
             cases.sort(key=lambda case: case.drawn)
         chosen: list[_Case] = []
-        room = smoothed.rows(cases[0].question.x[None]) if cases else 0
+        room = smoothed.sampler.rows(cases[0].question.x[None]) if cases else 0
         for case in cases:
             if room > 0 and case.one is not None:
                 chosen.append(case)
@@ -196,7 +196,7 @@ class Desk:
             return
         began, before = time.monotonic(), self.sampled
         try:
-            smoothed.sample([case.one for case in chosen if case.one is not None], on_progress=self._count)
+            smoothed.sampler.sample([case.one for case in chosen if case.one is not None], on_progress=self._count)
         except Exception as error:
             self._leave(chosen)
             self._fail(chosen, error)

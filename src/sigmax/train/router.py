@@ -11,10 +11,11 @@ from sigmax.data import ImageSource
 from sigmax.data.source import ArraySource
 from sigmax.errors import DataError
 from sigmax.routing import Route
-from sigmax.sampling import Progress, count_by_expert
+from sigmax.sampling import Progress
+from sigmax.search import Choice
 from sigmax.search.base import expected_radius
 from sigmax.smoothed import SmoothedClassifier
-from sigmax.streams import Stage, random_stream
+from sigmax.streams import Stage
 
 _BLOCK = 16  # images at a time
 _MOST_COPIES = 4  # of the image with the most at stake
@@ -35,22 +36,16 @@ def route_radii(
 
     All routes of an input see the same noise. The certification that is expected has this budget.
     """
-    x, indices = experts.checked(x, indices)
+    x, indices = experts.sampler.checked(x, indices)
     radii = torch.zeros(len(x), len(routes), dtype=torch.float64)
     for place, route in enumerate(routes):
-        counts = count_by_expert(
-            [expert.classifier for expert in experts.experts],
-            x,
-            x.new_full((len(x),), route.sigma),
+        choice = Choice(
+            sigma=x.new_full((len(x),), route.sigma),
             tau=x.new_full((len(x),), route.tau or route.sigma),
             expert=torch.full((len(x),), route.expert),
-            noise=experts.noise,
-            levels=experts.levels,
-            n=samples,
-            streams=[random_stream(budget.seed, index, Stage.SEARCH, x.device) for index in indices],
-            batch_size=experts.rows(x),
-            on_progress=on_progress,
         )
+        streams = [experts.sampler.stream(budget.seed, index, Stage.SEARCH) for index in indices]
+        counts = experts.sampler.counts(x, choice, n=samples, streams=streams, on_progress=on_progress)
         for i, label in enumerate(labels):
             radii[i, place] = expected_radius(
                 int(counts[i, label]),
