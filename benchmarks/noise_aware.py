@@ -15,8 +15,9 @@ from torch import nn
 
 from machine import describe_machine
 from networks import CLASSES, SHAPE, SIGMA, make_network, usable_backends
-from sigmax.models.architectures import AWARE, told
+from sigmax.models.architectures import AWARE
 from sigmax.models.backends import accelerate
+from sigmax.models.levels import told
 from sigmax.sampling import sample_buffer
 
 

@@ -16,10 +16,10 @@ from sigmax.cards import zoo
 from sigmax.data import load_source
 from sigmax.errors import ModelError
 from sigmax.models import Normalize, build_network, load_model, with_normalisation
-from sigmax.models.architectures import told
 from sigmax.models.backends import FastModel, accelerate
 from sigmax.models.classifier import BaseClassifier
 from sigmax.models.int8 import calibration_batches
+from sigmax.models.levels import told
 from sigmax.runs import read_run, read_spec
 
 SHAPE = (1, 8, 8)

@@ -9,7 +9,7 @@ from sigmax.cards import zoo
 from sigmax.data import load_source
 from sigmax.errors import ModelError
 from sigmax.models import load_model
-from sigmax.models.architectures import told
+from sigmax.models.levels import told
 from sigmax.noise import Gaussian
 from sigmax.train.evaluation import noisy_accuracy
 

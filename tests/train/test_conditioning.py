@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sigmax.data import ArraySource
 from sigmax.errors import ModelError
 from sigmax.models import build_network
-from sigmax.models.architectures import LevelCode, LevelNorm, nearest_level, told
+from sigmax.models.levels import LevelCode, LevelNorm, nearest_level, told
 from sigmax.train import Recipe, SigmaRange, Training
 from sigmax.train.training import fresh_network
 

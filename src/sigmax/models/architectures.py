@@ -7,105 +7,13 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import max_pool2d, pad, relu, silu
+from torch.nn.functional import max_pool2d, pad, relu
 
 from sigmax.errors import ModelError, did_you_mean
+from sigmax.models.levels import LEVEL_PARTS, LevelCode, LevelNorm, chain, takes_level, told
 
 Norm = Callable[[int], nn.Module]  # builds the normalisation of this many channels
 AWARE = "-aware"  # ends the names of architectures that take a noise level
-_LEVEL_PARTS = {"level", "film"}  # modules that only noise-aware networks have
-_MIDDLE, _PER_OCTAVE = 0.25, 8  # levels are 0.25 times powers of 2 ** (1 / 8)
-_CODE = 64  # features that encode the noise level inside a network
-
-
-def takes_level(network: object) -> bool:
-    """Whether a network takes the noise level of each row beside the inputs."""
-    return bool(getattr(network, "takes_level", False))
-
-
-def level_range(network: object) -> tuple[float, float] | None:
-    """The noise levels that a network was trained for; None: unknown."""
-    return getattr(network, "level_range", None)
-
-
-def nearest_level(tau: Tensor, bounds: tuple[float, float]) -> Tensor:
-    """The levels of a network with this range that act for tau: within 4.5 % of it, or the ends of the range.
-
-    There are only eight to an octave, because a backend builds a network for each. The slope in tau is kept.
-    """
-    steps = (tau.clamp(*bounds) / _MIDDLE).log2() * _PER_OCTAVE
-    level = (_MIDDLE * 2.0 ** (steps.round() / _PER_OCTAVE)).clamp(*bounds).detach()
-    return level * (tau / tau.detach())
-
-
-def told(network: Callable[..., Tensor], x: Tensor, tau: Tensor | None) -> Tensor:
-    """f(x, tau) for a noise-aware network, f(x) for any other."""
-    return network(x, tau) if takes_level(network) else network(x)
-
-
-@final
-class LevelCode(nn.Module):
-    """A small network on log tau: noise levels (batch,) to codes (batch, 64)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hidden = nn.Linear(1, _CODE)
-        self.out = nn.Linear(_CODE, _CODE)
-
-    def forward(self, tau: Tensor) -> Tensor:
-        """Encode in full precision, because bfloat16 hardly separates nearby levels."""
-        with torch.autocast(tau.device.type, enabled=False):
-            u = (tau.float() / _MIDDLE).log().unsqueeze(-1)  # batch 1: around 0 for the usual levels
-            return silu(self.out(silu(self.hidden(u))))
-
-
-@final
-class LevelNorm(nn.BatchNorm2d):
-    """Batch norm whose scale and shift depend on the noise level; initialised as plain batch norm."""
-
-    takes_level = True
-
-    def __init__(self, channels: int, *, eps: float = 1e-5) -> None:
-        super().__init__(channels, eps=eps)
-        self.film = nn.Linear(_CODE, 2 * channels)
-        nn.init.zeros_(self.film.weight)
-        nn.init.zeros_(self.film.bias)
-
-    def forward(self, x: Tensor, code: Tensor) -> Tensor:  # type: ignore[override]
-        """Normalise, scale and shift. `code` has one row per input, or a single row for all."""
-        scale, shift = self.film(code).chunk(2, dim=-1)  # codes channels
-        scale = 1 + scale
-        if not self.training:
-            # Both maps are affine. As one they cost no more than batch norm alone.
-            assert self.running_mean is not None
-            assert self.running_var is not None
-            weight = self.weight * torch.rsqrt(self.running_var + self.eps)
-            scale, shift = weight * scale, (self.bias - self.running_mean * weight) * scale + shift
-            return torch.addcmul(shift[..., None, None], x, scale[..., None, None])
-        return torch.addcmul(shift[..., None, None], super().forward(x), scale[..., None, None])
-
-
-@final
-class LevelChain(nn.Sequential):
-    """`nn.Sequential` that passes the noise level, or its code, to the modules that take one.
-
-    A chain with a `level_range` passes the nearest level of a network that was trained for this range.
-    """
-
-    takes_level = True
-    level_range: tuple[float, float] | None = None
-
-    def forward(self, x: Tensor, level: Tensor) -> Tensor:  # type: ignore[override]
-        """Map x through all modules."""
-        if self.level_range is not None:
-            level = nearest_level(level, self.level_range)
-        for module in self:
-            x = told(module, x, level)
-        return x
-
-
-def _chain(*modules: nn.Module) -> nn.Sequential:
-    return (LevelChain if any(map(takes_level, modules)) else nn.Sequential)(*modules)
 
 
 def _conv(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1) -> nn.Conv2d:
@@ -114,7 +22,7 @@ def _conv(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1) -> nn.
 
 def _unit(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1, norm: Norm = nn.BatchNorm2d) -> nn.Sequential:
     """Convolution, norm, ReLU. A stride of 1 keeps the size of a map, a stride of 2 halves it."""
-    return _chain(_conv(inputs, outputs, kernel=kernel, stride=stride), norm(outputs), nn.ReLU())
+    return chain(_conv(inputs, outputs, kernel=kernel, stride=stride), norm(outputs), nn.ReLU())
 
 
 @final
@@ -151,7 +59,7 @@ class _Block(nn.Module):
         if (reduction > 1 or channels != inputs) and is_padded:
             self.downsample = PaddedShortcut(inputs, channels, stride=reduction)
         elif reduction > 1 or channels != inputs:
-            self.downsample = _chain(_conv(inputs, channels, kernel=1, stride=reduction), norm(channels))
+            self.downsample = chain(_conv(inputs, channels, kernel=1, stride=reduction), norm(channels))
 
     @property
     def takes_level(self) -> bool:
@@ -220,7 +128,7 @@ class ResNet(nn.Module):
             for j in range(depth):
                 blocks.append(block(channels, width, stride=2 if i > 0 and j == 0 else 1, norm=norm))
                 channels = width * expansion
-            self.add_module(name, _chain(*blocks))
+            self.add_module(name, chain(*blocks))
         self.fc = nn.Linear(channels, num_classes)
         self.level = LevelCode() if takes_level(self.bn1) else None
         for module in self.modules():
@@ -280,11 +188,11 @@ class PatchResNet(nn.Module):
         super().__init__()
         unit = partial(_unit, norm=norm)
         self.stem = unit(in_channels, width, kernel=6, stride=2)
-        self.residual1 = _chain(unit(width, width), unit(width, width))
+        self.residual1 = chain(unit(width, width), unit(width, width))
         self.down1 = unit(width, 2 * width, stride=2)
-        self.residual2 = _chain(unit(2 * width, 2 * width), unit(2 * width, 2 * width))
+        self.residual2 = chain(unit(2 * width, 2 * width), unit(2 * width, 2 * width))
         self.down2 = unit(2 * width, 4 * width, stride=2)
-        self.residual3 = _chain(unit(4 * width, 4 * width), unit(4 * width, 4 * width))
+        self.residual3 = chain(unit(4 * width, 4 * width), unit(4 * width, 4 * width))
         self.fc = nn.Linear(4 * width, num_classes)
         self.level = LevelCode() if takes_level(self.stem) else None
 
@@ -396,7 +304,7 @@ def network_sizes(arch: str, state: Mapping[str, Tensor]) -> tuple[int, int] | N
     Layers are found by name, because safetensors sorts a state dict.
     """
     shapes = _shapes(arch, 1, 1)
-    layers = [name for name, shape in shapes.items() if len(shape) >= 2 and not _LEVEL_PARTS & {*name.split(".")}]
+    layers = [name for name, shape in shapes.items() if len(shape) >= 2 and not LEVEL_PARTS & {*name.split(".")}]
     first, last = state.get(layers[0]), state.get(layers[-1])
     if first is None or last is None or first.ndim < 2 or last.ndim < 2:
         return None

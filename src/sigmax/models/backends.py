@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from sigmax.errors import InvalidInputError, ModelError, one_line
-from sigmax.models.architectures import level_range, nearest_level, takes_level, told
 from sigmax.models.contents import Contents, Uncompared, arithmetic
+from sigmax.models.levels import level_range, nearest_level, takes_level, told
 
 if TYPE_CHECKING:
     import openvino

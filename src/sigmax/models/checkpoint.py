@@ -20,17 +20,11 @@ from sigmax.cards import CARD, ZOO, ModelCard, card_entry, parse_card, zoo_file
 from sigmax.errors import InvalidInputError, ModelError, one_line
 from sigmax.files import write_atomically
 from sigmax.models import normalisation
-from sigmax.models.architectures import (
-    ARCHITECTURES,
-    LevelChain,
-    build_network,
-    matching_architectures,
-    network_sizes,
-    takes_level,
-)
+from sigmax.models.architectures import ARCHITECTURES, build_network, matching_architectures, network_sizes
 from sigmax.models.contents import find_incomparable
 from sigmax.models.ensemble import Ensemble
 from sigmax.models.hub import HUBS, HubModel
+from sigmax.models.levels import LevelChain, takes_level
 from sigmax.models.normalisation import Normalize
 from sigmax.models.onnx import OnnxModel
 from sigmax.named import import_own

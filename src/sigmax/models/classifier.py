@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from sigmax.errors import InvalidInputError, ModelError, one_line
-from sigmax.models.architectures import takes_level, told
 from sigmax.models.backends import FastModel, device_of
 from sigmax.models.contents import Contents, arithmetic, modules_in
 from sigmax.models.denoisers import DenoisedBlackBox
+from sigmax.models.levels import takes_level, told
 from sigmax.models.outputs import Outputs, as_scores, check_callable, hint_for
 
 # Changes of a score that count as rounding, as shares of the largest. In another row, sums may have another order.

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle
 
 from sigmax.errors import InvalidInputError, ModelError, one_line
-from sigmax.models.architectures import told
 from sigmax.models.contents import Contents
+from sigmax.models.levels import told
 from sigmax.named import import_own
 
 Denoiser = Callable[[Tensor, Tensor], Tensor]  # (noisy, sigma) -> clean, with one sigma per row

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sigmax.errors import InvalidInputError
-from sigmax.models.architectures import takes_level, told
+from sigmax.models.levels import takes_level, told
 
 
 @final

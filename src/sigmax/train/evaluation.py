@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sigmax.data import ImageSource
-from sigmax.models.architectures import told
+from sigmax.models.levels import told
 from sigmax.noise import SmoothingDistribution
 from sigmax.streams import Stage, random_stream
 

@@ -19,7 +19,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from sigmax.data import ImageSource
 from sigmax.errors import InvalidInputError, ModelError, TrainingError
 from sigmax.models import BaseClassifier, Normalize, build_network, with_normalisation
-from sigmax.models.architectures import AWARE, takes_level
+from sigmax.models.architectures import AWARE
+from sigmax.models.levels import takes_level
 from sigmax.train.draws import Draws
 from sigmax.train.evaluation import evaluating
 from sigmax.train.examples import ExampleStream
