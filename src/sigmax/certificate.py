@@ -13,22 +13,21 @@ Rule = Literal["kept", "truncated", "inherited", "abstained", "refused"]
 class PointCertificate:
     """With probability >= 1 - alpha, the classifier smoothed at this sigma answers `label` on the ball.
 
-    It holds for the classifier smoothed with this `sigma` held fixed. With per-input sigma, two point certificates may
-    contradict each other; a memory settles them.
+    With per-input sigma, two point certificates may contradict each other; a memory settles them.
     """
 
     label: int | None  # None: abstained, and then radius == 0
     radius: float  # open ball in the norm below, rounded down
     sigma: float
     p_lower: float  # lower confidence bound on the probability of `label` under noise
-    n: int  # samples behind p_lower
+    n: int  # samples that estimated p_lower
     alpha: float
     norm: int  # 1 or 2
-    tau: float | None = None  # the noise level that the network was told; None: it takes none
+    tau: float | None = None  # the noise level that a noise-aware network was told; None: the network takes none
     expert: int = 0  # which of several networks
-    is_exact: bool = False  # integer noise: it holds in floating point, for every input on the grid
-    expert_radius: float | None = None  # of the network that a router chose, if one did; `radius` is the smaller one
-    route_radius: float | None = None  # of the router's choice
+    is_exact: bool = False  # integer noise: rounding cannot break it, for any input on the grid
+    expert_radius: float | None = None  # with a router: the radius of the chosen network; `radius` is the smaller one
+    route_radius: float | None = None  # with a router: the radius of its choice
 
     def __post_init__(self) -> None:
         """Convert numbers of NumPy and torch to Python numbers, which can be recorded."""
@@ -48,17 +47,17 @@ class PointCertificate:
 class SettledCertificate:
     """The answer to give: it contradicts no other answer that its memory has given or will give.
 
-    Only a `CertificateMemory` makes one. `rule` says how: the point certificate was *kept*, *truncated* at a ball with
-    another label, *inherited* from a ball that contains the input, or *abstained*. It is *refused* where only balls
-    whose alpha is larger than asked contain the input, and sampling does not say their label.
+    Only a memory makes one. `rule` names how. The point certificate was *kept* or *truncated* at a ball with another
+    label. Or the answer was *inherited* from a ball that contains the input. *Abstained*: there is no label. *Refused*:
+    the balls that contain the input have a larger alpha than asked, and sampling does not give their label.
     """
 
     label: int | None
     radius: float
     proof: PointCertificate  # the certificate that the answer relies on
-    point: PointCertificate | None  # what sampling said of this input; None: looked up, without any sampling
+    point: PointCertificate | None  # the point certificate of this input; None: looked up, without sampling
     rule: Rule
-    origin: int | None = None  # the entry of the memory that `proof` was sampled for; None: this input's own
+    origin: int | None = None  # the entry of the memory that `proof` belongs to; None: this input
 
     def __repr__(self) -> str:
         """The answer and how it came about."""

@@ -1,4 +1,4 @@
-"""Experts: several networks for one task. The network is chosen for each input, together with its noise."""
+"""Experts: several networks for one task. A search chooses the network of each input, together with its noise."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,9 +36,8 @@ class Experts:
             identity. Their order matters: certificates name a network by its place.
         sigmas: sigma0 of each network; None: that of the search.
         bounds: Bounds on the sigma of each network; None: around its sigma0, as the search sets them.
-        class_rule: Which class is certified. "first": the prediction of the first network that does not abstain, each
-            under its sigma0. "vote": each network votes for its prediction under its sigma0, with the radius to expect
-            there as its weight.
+        class_rule: Which class is certified. Each network predicts under its sigma0. "first": the prediction of the
+            first network that does not abstain. "vote": all networks vote, weighted by their expected radii.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class Experts:
                 classifier = BaseClassifier(model, num_classes=num_classes, outputs=outputs, identity=identity)
             if classifier.num_classes != num_classes:
                 raise InvalidInputError(
-                    f"expected experts with {num_classes} classes, got one with {classifier.num_classes}; leave it out"
+                    f"expected experts with {num_classes} classes, got one with {classifier.num_classes}; remove it"
                 )
             if own is None:
                 found.append(Expert(classifier=classifier, sigma=sigma, bounds=limits or bounds))

@@ -43,7 +43,7 @@ class SmoothingDistribution(Named, ABC):
     def defect(self, size: int, *, is_exact: bool) -> float:
         """Bound on the total variation between the noise drawn, of `size` numbers, and the true distribution.
 
-        No probability under the noise differs by more. By default numbers come from 31 bits or more.
+        No probability under the noise differs by more. The default holds for numbers from 31 bits or more.
         """
         return min(1.0, size * (PIXEL_DEFECT if is_exact else 2.0**-30))
 
@@ -60,7 +60,7 @@ class SmoothingDistribution(Named, ABC):
 
     @abstractmethod
     def probability(self, radius: float, *, sigma: float) -> float:
-        """The probability of the answered class above which this radius is certified, rounded up; 1: none is."""
+        """The probability of the class above which this radius is certified, rounded up; 1: it never is."""
 
     @abstractmethod
     def soft_radius(self, probs: Tensor, sigma: Tensor, *, label: Tensor | None = None) -> Tensor:
@@ -190,7 +190,7 @@ class Uniform(SmoothingDistribution):
 
 
 def find_noise(name: str) -> SmoothingDistribution:
-    """The noise of this name; "l2" and "l1" name the one of this package that certifies that norm."""
+    """The noise of this name. "l2" and "l1" stand for Gaussian and uniform noise."""
     by_norm = {f"l{kind.norm}": kind for kind in named_classes(SmoothingDistribution).values()}  # type: ignore[type-abstract]
     return (by_norm.get(name) or find_class(SmoothingDistribution, name))()  # type: ignore[type-abstract]
 

@@ -28,7 +28,7 @@ class Certificates(Sequence[A], Generic[A]):
     """Certificates in the order of their inputs. If the true labels are known, also certified accuracy and ACR.
 
     Args:
-        certificates: What `certify` found, or what a memory made of it.
+        certificates: Those of `certify`, or the answers of a memory.
         labels: The true class of each input; None: unknown.
         indices: The index of each input in its data set; by default 0, 1, 2, …
     """
@@ -92,7 +92,7 @@ class Certificates(Sequence[A], Generic[A]):
     def _check_labels(self) -> None:
         if self.labels is None:
             raise InvalidInputError(
-                "expected the true classes, got none; certify (x, labels), or a data set or loader that has labels"
+                "expected the true classes, got none; pass (x, labels), or a data set or loader with labels, to certify"
             )
 
     def to_pandas(self) -> "pd.DataFrame":

@@ -12,7 +12,7 @@ def select_class(task: SearchTask, n0: int, rule: ClassRule) -> tuple[Tensor, Te
     """The class of each input and the expert whose prediction it is, each (inputs,) on the CPU.
 
     All experts see the same noise, each at its own sigma0. Search and estimation draw other noise, so any rule is
-    sound. An expert abstains here if the radius to expect from its n0 samples is 0.
+    sound. An expert abstains here if the expected radius from its n0 samples is 0.
     """
     inputs = torch.arange(len(task.x))
     classes = torch.zeros(len(task.experts), len(inputs), dtype=torch.int64)

@@ -42,17 +42,18 @@ class SmoothedClassifier(Certifier):
     Args:
         model: A `torch.nn.Module` in eval mode, or any callable from (batch, …) to (batch, classes); or `Experts`,
             several of these, among which the search chooses for each input.
-        num_classes: How many classes it tells apart.
+        num_classes: Number of classes.
         noise: The smoothing distribution; it decides the norm of the certified balls.
         sigma: One number for all inputs, or a search that chooses sigma for each.
         outputs: Whether the model returns "logits" or "probabilities".
-        levels: Inputs are multiples of 1 / levels, such as 255 for 8-bit images. Noise is then exact, and certificates
-            hold for every input on that grid, rounding included. None: noise in floating point.
-        batch_size: Noisy samples per forward pass; by default chosen by the size of the input.
-        identity: Names a model that is no `torch.nn.Module`; see `BaseClassifier`.
-        denoiser: Removes the noise before the model: a callable (noisy, sigma) -> clean, with one sigma per row in the
-            units of the inputs. So a model that never saw noise can be certified.
-        stages: Stages whose noise is drawn instead of others', where another classifier draws these.
+        levels: Inputs are multiples of 1 / levels, such as 255 for 8-bit images. Noise is then exact: certificates hold
+            for every input on this grid, and rounding cannot break them. None: noise in floating point.
+        batch_size: Noisy samples per forward pass; by default it depends on the size of an input.
+        identity: A text that identifies a model that is not a `torch.nn.Module`; see `BaseClassifier`.
+        denoiser: A callable (noisy, sigma) -> clean before the model, so that a model that never saw noise can be
+            certified. sigma is one number per row, in the units of the inputs.
+        stages: Replaces stages of the random streams by others, so that two classifiers of the same inputs draw
+            different noise.
 
     Examples:
         >>> g = SmoothedClassifier(model, num_classes=10, sigma=0.25)
@@ -117,7 +118,8 @@ class SmoothedClassifier(Certifier):
     ) -> Self:
         """A network with a card, ready to certify: `zoo:NAME` (`sigmax models` lists them), a checkpoint or a folder.
 
-        Noise, sigma and the limits of a search that `sigma` names, such as "halving", are those of the training.
+        The noise is that of the training. So are sigma, if none is given, and the bounds of a search that is given by
+        its name, such as "halving".
         """
         return cls(**pretrained(model, sigma, batch_size), levels=levels, batch_size=batch_size)
 
@@ -143,7 +145,7 @@ class SmoothedClassifier(Certifier):
 
     @property
     def fingerprint(self) -> str:
-        """What a memory of this classifier's answers belongs to; see `Sampler`."""
+        """What a memory of its answers belongs to: a digest of model, preprocessing, noise, norm and device."""
         return self.sampler.fingerprint
 
     def certify(
@@ -162,22 +164,22 @@ class SmoothedClassifier(Certifier):
     ) -> Certificates[PointCertificate]:
         """Certify each input: its class, and a radius within which no perturbation changes it.
 
-        Each certificate is wrong with probability at most alpha, over the sampling. Sigma is held fixed:
-        where it differs between inputs, give the certificates to a `CertificateMemory`.
+        Each certificate is wrong with probability at most alpha, over the sampling. It holds for the classifier
+        smoothed at its sigma. If sigma differs between inputs, settle the certificates by a `CertificateMemory`.
 
         Args:
-            x: Inputs in the model's own input space: a tensor or array (batch, …), a pair (inputs, labels), a Dataset
-                or a DataLoader. Labels only serve the accuracy of the result.
+            x: Inputs as the model takes them: a tensor or array (batch, …), a pair (inputs, labels), a Dataset or a
+                DataLoader. Labels are used only for the accuracy of the result.
             n0: Samples that select the class.
             n: Samples that estimate its probability.
             alpha: Failure probability.
             seed: Seeds all noise, together with the index of an input and the stage.
-            tolerance: Stop an input where going on would gain less than this share of its radius; n is
-                then the most it gets. 0: every input gets n samples.
+            tolerance: Stop early when more samples would enlarge the radius by less than this share. n is then the
+                maximum. 0: every input gets n samples.
             runner_up: Bound the strongest other class too, for larger radii from the same samples.
-            indices: The index of each input in its data set; by default 0, 1, 2, … An input certified
-                under the same index and seed gets the same noise in whatever batch it comes, and the
-                same answer as far as the model gives a row the same bits in every place of a batch.
+            indices: The index of each input in its data set; by default 0, 1, 2, … Index and seed decide the noise of
+                an input, whatever its batch. So its answer is the same in every batch, if the model gives a row the
+                same bits in every place of a batch.
             progress: Show a bar, in a terminal or in a notebook.
             on_progress: Called with the number of forward passes done since the last call.
         """
@@ -197,10 +199,10 @@ class SmoothedClassifier(Certifier):
         progress: bool = False,
         on_progress: Progress | None = None,
     ) -> Certificates[PointCertificate]:
-        """Certify only whether the radius is at least each of `radii`, with as many samples as that takes.
+        """Certify only whether the radius is at least each of `radii`, with as few samples as possible.
 
-        The radius of a certificate is the largest of `radii` that was proved, and its n the samples that
-        took; n here is the most an input gets. The other arguments are those of `certify`.
+        The radius of a certificate is the largest of `radii` that was proved, and its `n` is the number of samples that
+        were drawn. The argument n is the maximum per input. The other arguments are those of `certify`.
         """
         if not radii:
             raise InvalidInputError("expected one or more radii, got none")
@@ -233,9 +235,9 @@ class SmoothedClassifier(Certifier):
         indices: Sequence[int] | None = None,
         on_progress: Progress | None = None,
     ) -> list[int | None]:
-        """Predict the class of each input; None where the samples cannot tell at level alpha.
+        """Predict the class of each input; None: it abstains, because no class leads significantly at level alpha.
 
-        The arguments are those of `certify`; n0 is used only by a search that fixes the class.
+        The arguments are those of `certify`. n0 is used only with a search that fixes the class.
         """
         whole = self.job(x, Budget(n0=n0, n=n, alpha=alpha, seed=seed), indices=indices, on_progress=on_progress)
         answers: list[int | None] = []
@@ -267,7 +269,7 @@ class SmoothedClassifier(Certifier):
         return Job(x, indices, budget, on_progress, truth=classes)
 
     def block_size(self, job: Job) -> int:
-        """Inputs whose class and sigma are chosen together; the last bits of an answer may depend on it."""
+        """How many inputs are searched together; the last bits of an answer may depend on it."""
         return max(_GROUP, self.sampler.group(job))
 
     def choose(self, job: Job) -> Decision:

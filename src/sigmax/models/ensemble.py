@@ -12,13 +12,13 @@ from sigmax.models.levels import takes_level, told
 
 @final
 class Ensemble(nn.Module):
-    """One network whose logits are the mean of those of its members.
+    """One network whose logits are the mean of the logits of its members.
 
-    Averaging reduces the variance of the logits under noise, so that the leading class leads more often.
+    Averaging reduces the variance of the logits under noise, so that the top class leads more often.
 
     Args:
-        members: Networks in eval mode that return logits of the same classes. Noise-aware ones are told the level of
-            the ensemble.
+        members: Networks in eval mode that return logits for the same classes. Noise-aware members get the told level
+            of the ensemble.
     """
 
     def __init__(self, members: Sequence[nn.Module]) -> None:

@@ -74,11 +74,10 @@ def search_for(
     initial: float | None = None,
     **given: Any,
 ) -> SigmaSearch:
-    """Make a search by name for a network, whose training says what is left open.
+    """Make a search by name. The training of the network decides the bounds and sigma0 that are not given.
 
-    The bounds are the range of sigma that the network was trained for. sigma0 is the sigma of the training; where
-    sigma is searched over a range, it is a quarter of the way up that range (`start_of`). The paper's own algorithms,
-    "ascent-paper" and "grid", have no bounds, and take only sigma0.
+    The bounds are the range of sigma of the training. sigma0 is the sigma of the training, or a quarter of the way up
+    its range (`start_of`). The paper's own algorithms, "ascent-paper" and "grid", have no bounds, and take only sigma0.
 
     Args:
         trained: The sigma of the training; None: unknown.
@@ -93,7 +92,9 @@ def search_for(
             initial = start_of(from_plain(tuple[float, float], given["bounds"], where="bounds"))
     initial = trained if initial is None else initial
     if initial is None:
-        raise InvalidInputError("expected --sigma, got none, and the model does not say what it was trained with")
+        raise InvalidInputError(
+            "expected sigma, got none; give --sigma, because the model does not record its training"
+        )
     return make_search(name, initial=initial, **given)
 
 

@@ -31,7 +31,7 @@ ALGORITHM_1 = "Algorithm 1"
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AscentSearch(BoundedSearch):
-    """Gradient ascent on the radius, starting at sigma0, which is kept where a pilot finds it better.
+    """Gradient ascent on the radius from sigma0. If a pilot finds sigma0 better, sigma0 is kept.
 
     Args:
         initial: sigma0, usually the noise level that the network was trained with.
@@ -43,7 +43,7 @@ class AscentSearch(BoundedSearch):
         clamp: Mean probabilities are clamped to this range before the quantile function.
         fixes_class: Maximise the radius of the class predicted under sigma0 (Eq. 2), not of the class that leads at
             each step.
-        pilot: Samples, from a stream of their own, in which sigma* must beat sigma0; 0: always take sigma*.
+        pilot: Fresh samples at sigma* and at sigma0; sigma* must be better there. 0: always take sigma*.
     """
 
     name = "ascent"

@@ -100,7 +100,7 @@ class SearchTask:
     ) -> Tensor:
         """How many of n samples at sigma have the task's label, (places,); see `counts`."""
         if self.label is None:
-            raise InvalidInputError("expected a fixed class to count its hits, got none; set fixes_class=True")
+            raise InvalidInputError("expected a fixed class whose samples are counted, got none; set fixes_class=True")
         counts = self.counts(places, sigma, tau=tau, expert=expert, n=n, streams=streams)
         return counts.gather(1, self.label.cpu()[places, None]).squeeze(1)
 
@@ -109,7 +109,7 @@ class SearchTask:
         if not isinstance(choice, Choice) or choice.sigma.shape != (len(self.x),):
             got = tuple(choice.sigma.shape) if isinstance(choice, Choice) else type(choice).__name__
             raise InvalidInputError(
-                f"expected a Choice with one sigma per input from the search, got {got} for {len(self.x)} inputs"
+                f"expected the search to return a Choice with one sigma per input, got {got} for {len(self.x)} inputs"
             )
         sigma = choice.sigma.to(self.x)  # as noise is scaled: a certificate must not speak of another sigma
         for index, level in zip(self.indices, sigma.tolist(), strict=True):
@@ -120,7 +120,7 @@ class SearchTask:
                 )
         experts = choice.network.tolist()
         if not all(0 <= place < len(self.experts) for place in experts):
-            raise InvalidInputError(f"expected experts below {len(self.experts)}, as many as there are, got {experts}")
+            raise InvalidInputError(f"expected experts from 0 to {len(self.experts) - 1} in the Choice, got {experts}")
         return replace(choice, sigma=sigma, tau=choice.told.to(self.x))
 
     def split(self, size: int) -> Iterator["SearchTask"]:
@@ -288,7 +288,7 @@ def projected_radius(
 def expected_radius(
     hits: int, *, samples: int, n: int, alpha: float, noise: SmoothingDistribution, sigma: float
 ) -> float:
-    r"""The radius $J$ to expect of a certification where some samples hit its class; 0 where it would abstain.
+    r"""The expected radius $J$ of a certification, if some samples have its class; 0 if it would abstain.
 
     $J(\sigma) = R_\sigma(\mathrm{CP}(\tilde p N, N, \alpha))$ with $\tilde p = (k + 1/2)/(m + 1)$. Here k of the m
     samples have the class, CP is the Clopper-Pearson lower bound, and N and alpha are those of the certification.
@@ -298,7 +298,7 @@ def expected_radius(
 
 
 def keep_better(task: SearchTask, found: Choice, *, samples: int) -> Choice:
-    """Replace a choice by the start unless a pilot projects a larger radius for it; without samples, keep all."""
+    """Go back to the start unless a pilot projects a larger radius for the choice; without samples, keep the choice."""
     if not samples:
         return found
     both = (found, task.start())

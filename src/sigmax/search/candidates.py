@@ -38,4 +38,4 @@ class Candidates:
         self.places = np.flatnonzero(is_sampled[is_inside])  # of the sampled ones in the fine grid
         self.grid = self.fine[self.places]
         if len(self.grid) < 2:
-            raise InvalidInputError(f"expected taus that stay inside [{low:g}, {high:g}], got taus={taus}; add 1")
+            raise InvalidInputError(f"expected tau = ratio * sigma inside [{low:g}, {high:g}], got taus={taus}; add 1")

@@ -18,7 +18,7 @@ from sigmax.streams import Stage
 # Samples of all rounds together, for families of networks: below 5 % of n = 100,000 with the pilots and the selection.
 _MOST = 4_096
 # What noise-aware networks are told, as multiples of sigma. On 30 split-off CIFAR-10 images this gave 17 % more radius
-# to expect than tau = sigma, and 3 % more than 1, 1.41 and 2 alone.
+# expected than tau = sigma, and 3 % more than 1, 1.41 and 2 alone.
 _TAUS = (0.7, 1.0, 1.41, 2.0, 2.8)
 
 
@@ -27,13 +27,13 @@ _TAUS = (0.7, 1.0, 1.41, 2.0, 2.8)
 class HalvingSearch(BoundedSearch):
     """Tries sigmas on a logarithmic grid, and spends the samples of each round on the better half of them.
 
-    The class is the prediction under sigma0. A smooth curve through the hits at all sigmas gives J, the expected radius
-    of the certification, at every sigma. sigma* is where J is largest, also between the candidates. All sigmas of an
-    input see the same noise, so that luck favours none of them. At the end, sigma0 is kept unless a pilot on fresh
+    The class is the prediction under sigma0. A smooth curve, fitted to the hits at all sigmas, gives J: the expected
+    radius of the certification at every sigma. sigma* is where J is largest, also between the candidates. All sigmas of
+    an input see the same noise, so that luck favours none of them. At the end, sigma0 is kept unless a pilot on fresh
     noise finds sigma* better.
 
     A noise-aware network is tried with several told levels at each sigma. Several networks are tried together, each
-    with a grid inside its own bounds; then the samples per candidate shrink, so that all cost at most about 4,000.
+    with a grid inside its own bounds. There are then fewer samples per candidate, about 4,000 in all.
 
     Args:
         initial: sigma0, usually the noise level that the network was trained with.
@@ -41,9 +41,9 @@ class HalvingSearch(BoundedSearch):
         samples: Samples per sigma in the first round. Each later round has half the sigmas with twice the samples.
         rounds: Number of rounds.
         bounds: Bounds of sigma; by default [sigma0 / 4, 2 sigma0].
-        pilot: Samples in which sigma* must beat sigma0; 0: always take sigma*.
-        taus: The levels that a noise-aware network is told, as multiples of sigma, as far as they are inside the
-            bounds; None: 0.7, 1, 1.41, 2 and 2.8.
+        pilot: Fresh samples at sigma* and at sigma0; sigma* must be better there. 0: always take sigma*.
+        taus: The told levels to try for a noise-aware network, as multiples of sigma; levels outside the bounds are
+            left out. None: 0.7, 1, 1.41, 2 and 2.8.
     """
 
     name = "halving"
