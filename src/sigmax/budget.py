@@ -23,11 +23,11 @@ class Budget:
         n: Samples that estimate its probability; with `tolerance` or `radii`, the maximum.
         alpha: Failure probability.
         seed: Seed of all noise.
-        tolerance: Stop an input when going on would gain less than this share of its radius; 0: never.
-        radii: Test only whether the radius is at least each of these, and stop when that is known.
+        tolerance: Stop early when more samples would enlarge the radius by less than this share; 0: never.
+        radii: Test only whether the radius is at least each of these, and stop when all tests are decided.
         runner_up: Bound the strongest other class too, for larger radii from the same samples.
         n_wrong: Samples for misclassified inputs, which never count towards certified accuracy or ACR. It needs the
-            true classes. A memory profits too: smaller balls of wrong classes cut less from their neighbours. None: n.
+            true classes. In a memory, the smaller balls of wrong classes cut less from their neighbours. None: n.
         anytime: The radius grows with the samples, and sampling may stop at any time. Radii lose at most 0.01 sigma.
     """
 

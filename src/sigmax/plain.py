@@ -33,7 +33,8 @@ def to_plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise InvalidInputError(
-        f"expected settings of plain values, got {value!r}; let settings() name what it is, such as by a digest"
+        f"expected plain values (numbers, texts, lists) as settings, got {value!r}; let settings() return such values, "
+        "such as a digest"
     )
 
 

@@ -49,7 +49,7 @@ class Route:
         if (found := _NAME.fullmatch(name)) is None:
             raise InvalidInputError(
                 f"expected a router whose classes are routes such as {cls(sigma=0.25).name!r}, got class {name!r}; "
-                "train one on route_examples"
+                "train one on the data of route_examples"
             )
         expert, sigma, tau = found.groups()
         return cls(expert=int(expert), sigma=float(sigma), tau=float(tau))
@@ -177,7 +177,7 @@ def _halved(budget: Budget) -> Budget:
 
 def _routing_budget(budget: Budget) -> Budget:
     if budget.radii or budget.anytime:
-        raise InvalidInputError("expected routing without radii and anytime, got one of them; leave out --at")
+        raise InvalidInputError("expected a router without radii or anytime, got one of them; leave out --at")
     # Routes are many and alike: without a bound on the second one, the router would often abstain.
     return replace(_halved(budget), runner_up=True, n_wrong=None)
 

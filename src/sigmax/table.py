@@ -61,16 +61,16 @@ class CertificateTable:
 def certificate_table(
     certificates: Answers, labels: Sequence[int], *, norm: int | None = None, idx: Sequence[int] | None = None
 ) -> CertificateTable:
-    """The table of points or settled answers, with the true class of each, for all of `sigmax.metrics`.
+    """A table of point certificates or settled answers with their true classes, for all functions of `sigmax.metrics`.
 
-    `norm` is needed only where all answers were looked up in a memory: these do not say it. `idx` are the indices of
-    the inputs; by default 0, 1, 2, …
+    `norm` is needed only if all answers were looked up in a memory, because these do not record it. `idx` are the
+    indices of the inputs; by default 0, 1, 2, …
     """
     if len(certificates) != len(labels):
         raise InvalidInputError(f"expected a label per certificate, got {len(labels)} for {len(certificates)}")
     points, norms = _points(certificates), norms_of(certificates) | ({norm} if norm else set())
     if len(norms) > 1 or (certificates and not norms):
-        raise InvalidInputError(f"expected certificates in one norm, got {sorted(norms)}; looked-up ones need norm=")
+        raise InvalidInputError(f"expected certificates in one norm, got {sorted(norms)}; give norm= for lookups")
     return CertificateTable(
         name="",
         idx=np.arange(len(labels)) if idx is None else np.array(idx, dtype=np.int64),

@@ -231,7 +231,7 @@ def test_a_memory_that_somebody_uses_is_never_removed(tmp_path: Path) -> None:
     path = out / "memory.db"
     with CertificateMemory.existing(path) as memory:
         memory.settle(np.zeros(4, dtype=np.float32), point(1, 9.0))
-    with pytest.raises(RecordError, match=r"got 1 in .*memory\.db"):
+    with pytest.raises(RecordError, match=r"entries=1 in .*memory\.db"):
         certify(toy_spec(tmp_path, n=300), out, track=quietly)
     table = certify(toy_spec(tmp_path, n=300, memory=str(path)), out, track=quietly)
     assert set(table.predict.tolist()) == {1}

@@ -79,7 +79,7 @@ def certify(
     if spec is None:
         asked, loaded = make_spec(model, search, sampling, request)
     elif (model, search, sampling, request) != (ModelOptions(), SearchOptions(), SamplingOptions(), RequestOptions()):
-        raise InvalidInputError("expected --spec without options of the request, got both; edit the file instead")
+        raise InvalidInputError("expected --spec without other options of the request, got both; edit the file instead")
     else:
         asked = read_spec(spec)
     if shard is not None:

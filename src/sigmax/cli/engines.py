@@ -29,7 +29,7 @@ class EngineOptions:
         if self.engine == "local":
             for name in ("address", "workers"):
                 if (value := getattr(self, name)) is not None:
-                    raise InvalidInputError(f"expected --{name} only with --engine ray, got {name}={value}; add it")
+                    raise InvalidInputError(f"expected --engine ray with --{name}, got {name}={value} without; add it")
             return LocalEngine()
         from sigmax.engine.ray import RayEngine
 

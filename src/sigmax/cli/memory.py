@@ -202,7 +202,7 @@ def memory_check(place: str, as_json: bool = False) -> None:
 def memory_freeze(place: str, sigma: float | None = None, out: str | None = None, as_json: bool = False) -> None:
     """Freeze a memory: a fixed classifier made of the stored balls, and of one sigma outside them.
 
-    Its answers depend on nobody's earlier questions. Every answer names the digest.
+    Its answers do not depend on earlier questions. Every answer names the digest.
 
     Example: `sigmax memory freeze runs/per-input --out frozen.db`
     """
@@ -212,7 +212,7 @@ def memory_freeze(place: str, sigma: float | None = None, out: str | None = None
     if sigma is None and (Path(place) / CONFIG).exists():
         sigma = read_spec(Path(place) / CONFIG).search.initial
     if sigma is None:
-        raise InvalidInputError(f"expected --sigma, got none, and {place} is no run folder, which would say it")
+        raise InvalidInputError(f"expected --sigma, got none; only a run folder records it, and {place} is not one")
     source = _memory_of(place)
     if out is not None:
         with track("copying entries", 1) as advance:

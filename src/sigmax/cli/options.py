@@ -92,10 +92,10 @@ class SearchOptions:
                 sigma = start_of(bounds) if bounds else card.sigma
             if sigma is None:
                 raise InvalidInputError(
-                    f"expected --expert {name}@SIGMA, got no sigma, and the model does not say what it was trained with"
+                    f"expected --expert {name}@SIGMA, got no sigma; the network does not record its training sigma"
                 )
             if bounds is not None and not bounds[0] <= sigma <= bounds[1]:
-                raise InvalidInputError(f"expected --expert {name}@SIGMA inside its range {bounds}, got {sigma:g}")
+                raise InvalidInputError(f"expected --expert {name}@SIGMA inside its bounds {bounds}, got {sigma:g}")
             found.append(ExpertReference(model=model, sigma=sigma, bounds=bounds))
         return tuple(found)
 
@@ -127,10 +127,10 @@ def make_router(text: str, first: "ModelReference") -> "RouterReference":
     card = model.load().card
     if card is None or not card.class_names:
         raise InvalidInputError(
-            f"expected a router whose card names its routes, got {name}; train one on route_examples"
+            f"expected a router whose card names its routes, got {name}; train one on the data of route_examples"
         )
     if (sigma := sigma or card.sigma) is None:
-        raise InvalidInputError(f"expected --route {name}@SIGMA, got no sigma, and the router does not say its own")
+        raise InvalidInputError(f"expected --route {name}@SIGMA, got no sigma; the router does not record its own")
     return RouterReference(model=model, sigma=sigma, routes=tuple(map(Route.parse, card.class_names)))
 
 

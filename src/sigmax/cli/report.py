@@ -68,9 +68,9 @@ def report(
     paired = {pair.run.name: pair.baseline.name for pair in made.pairs}
     for run in made.runs:
         if named and run.name not in (*paired, read[named[0]].name):
-            note(f"{run.name}: has other inputs than --baseline, not compared")
+            note(f"{run.name}: not compared, because it has other inputs than --baseline")
         elif not named and run.is_per_input and run.name not in paired:
-            note(f"{run.name}: no fixed-sigma run of its model, sigma0 and n to compare with; name one by --baseline")
+            note(f"{run.name}: not compared, because no fixed-sigma run has its model, sigma0 and n; give --baseline")
     if as_json:
         written = {
             "report": str(opened),

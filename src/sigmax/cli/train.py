@@ -46,7 +46,7 @@ def _list_presets(preset: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeOptions:
-    """Settings of a recipe, as `sigmax.train.presets.make_recipe` takes them; None: not said."""
+    """Settings of a recipe, as `sigmax.train.presets.make_recipe` takes them; None: not given."""
 
     sigma: float | None = None
     sigma_range: str | None = None
@@ -72,7 +72,7 @@ class RecipeOptions:
     precision: str | None = None
 
     def given(self) -> dict[str, Any]:
-        """The settings that were said."""
+        """The settings that were given."""
         said = {field.name: getattr(self, field.name) for field in fields(self)}
         said["sigma_range"] = parse_range("--sigma-range", self.sigma_range)
         return {name: value for name, value in said.items() if value is not None}
@@ -189,7 +189,7 @@ def make_recipe(
         arch = arch if arch and plain_form(arch) == arch else None
         loaded = load_model(start, arch=arch, normalize=given.get("normalize"))
         if loaded.card is None:
-            raise InvalidInputError(f"expected a checkpoint to start from, got {start}, which is none")
+            raise InvalidInputError(f"expected a checkpoint with --from, got {start}, which is not one")
         network, inherited = loaded.model, presets.decided_by(loaded.card)
     recipe = presets.make_recipe(data, given, method=method, options=options, preset=preset, inherited=inherited)
     usual = presets.presets()[preset].sigmas if preset else ()
@@ -216,7 +216,7 @@ def _fabric(recipe: "Recipe", device: str, devices: int | None) -> "Fabric":
     except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
         reason = str(error).splitlines()[0]
         raise InvalidInputError(
-            f"expected devices that are here, got device={device}, devices={devices}: {reason}"
+            f"expected devices of this machine, got device={device}, devices={devices}: {reason}"
         ) from error
     fabric.launch()
     return fabric

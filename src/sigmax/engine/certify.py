@@ -33,12 +33,13 @@ def certify(
 ) -> CertificateTable:
     """Execute a request into the run folder `out`; return the whole table.
 
-    Per-input sigma that a search chose is always settled by a memory: without one its certificates could contradict
-    each other. Routed answers need none. One sigma for all is settled only where the request names a memory. A frozen
-    memory stores nothing; its digest is part of the record. A shard is not settled; see `merge_shards`. `track` shows
-    progress, in forward passes of one sample. `engine` is where blocks run, by default this process. For `loaded`,
-    `download` and `on_note` see `prepare`. `on_estimate` is told the seconds that the run will take before it begins;
-    if it raises, nothing is begun.
+    If a search chooses sigma per input, a memory always settles the answers: without one they could contradict each
+    other. Answers with one sigma are settled only if the request names a memory, and routed answers never. A frozen
+    memory stores nothing; its digest is part of the record. A shard is not settled; see `merge_shards`.
+
+    `track` shows progress, in forward passes of one sample. `engine` is where blocks run, by default this process. For
+    `loaded`, `download` and `on_note` see `prepare`. `on_estimate` gets the seconds that the run will take, before it
+    begins; if it raises, nothing is begun.
     """
     if spec.batch is None and (out / CONFIG).exists():
         spec = replace(spec, batch=read_spec(out / CONFIG).batch)  # a probe may find another one today

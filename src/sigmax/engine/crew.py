@@ -122,8 +122,8 @@ class Crew:
         self._lost += 1
         if self._lost > _MOST_LOST + len(self._members):
             raise EngineError(
-                f"expected workers that stay, got {self._lost} lost in a row, the last {where} "
-                f"({type(error).__name__}); check for lack of memory, lower --batch, and continue with --resume"
+                f"expected workers that keep running, got {self._lost} lost in a row, the last {where} "
+                f"({type(error).__name__}); check the memory of the nodes, lower --batch, and continue with --resume"
             ) from error
         self._on_note(f"lost a worker {where} ({type(error).__name__}); its inputs are certified elsewhere")
         self.hire(1)

@@ -27,10 +27,10 @@ def permute_run(
     """
     record = read_run(run)
     if record.spec is None or record.spec.found is None or not len(record.table):
-        raise RecordError(f"expected the record of a run in {run}, got none or one without rows")
+        raise RecordError(f"expected the record of a run in {run}, got none, or no rows")
     source = replace(record.spec.data, name=data or record.spec.data.name).load()
     if source.digest() != record.spec.found.data:
-        raise RecordError(f"expected the data that {run} was made from, got {source.name}, which differs; set --data")
+        raise RecordError(f"expected the data of {run}, got other data from {source.name}; set --data")
     table = record.table
     points = [
         PointCertificate(

@@ -41,14 +41,14 @@ def open_record(
 ) -> Iterator[Record]:
     """Begin or continue the record of a resolved request on these inputs.
 
-    Per-input sigma that a search chose is always settled by a memory, and one sigma for all where the request names
-    one. Routed answers need none. A shard records point certificates only. Where the whole table has a failure
-    probability, its answers must not rely on certificates outside it, so a shared memory is refused.
+    If a search chooses sigma per input, a memory always settles the answers. Answers with one sigma are settled only if
+    the request names a memory, and routed answers never. A shard records point certificates only. With `family_alpha`,
+    a shared memory is refused, because its answers rely on certificates outside the table.
     """
     if spec.family_alpha is not None and spec.memory is not None and not spec.frozen:
         raise InvalidInputError(
-            f"expected a memory of the run's own with family_alpha={spec.family_alpha:g}, because answers of another "
-            f"one rely on certificates outside the table, got memory={spec.memory}; leave out --memory, or give --alpha"
+            f"expected no shared memory with family_alpha={spec.family_alpha:g}, because its answers rely on "
+            f"certificates outside the table, got memory={spec.memory}; leave out --memory, or give --alpha instead"
         )
     has_own_memory = spec.memory is None and spec.needs_memory and spec.shard is None
     with ExitStack() as stack:
@@ -77,8 +77,8 @@ def _clear_memory(path: Path) -> None:
     """Remove the empty memory of a run that failed before its first row; refuse one that holds answers."""
     if kept := CertificateMemory.discard_empty(path):
         raise RecordError(
-            f"expected no answers yet where a run begins, got {kept} in {path}; "
-            "choose another folder, or move it away and continue with it by --memory"
+            f"expected an empty memory for a new run, got entries={kept} in {path}; "
+            "choose another folder, or move this file away and give it by --memory"
         )
 
 
@@ -94,6 +94,6 @@ def _check_answers(memory: CertificateMemory, source: ImageSource, run: RunFolde
             if answer is None or (answer.label, answer.radius) != recorded:
                 got = "none" if answer is None else f"class {answer.label}, radius {answer.radius}"
                 raise RecordError(
-                    f"expected a memory with the answer to input {table.idx[row]} that {run.table} has, class "
-                    f"{recorded[0]}, radius {recorded[1]}, got {got}; continue with the memory it was begun with"
+                    f"expected a memory with the answers of {run.table}, for input {table.idx[row]} class "
+                    f"{recorded[0]}, radius {recorded[1]}, got {got}; continue with the memory of this run"
                 )

@@ -40,7 +40,7 @@ def merge_shards(
     source = replace(spec.data, name=data or spec.data.name).load()
     if source.digest() != spec.found.data:
         raise RecordError(
-            f"expected the images that the shards certified, got others from {source.name}; give their place by --data"
+            f"expected the images that the shards certified, got others from {source.name}; name them by --data"
         )
     points: dict[int, Certified] = {}
     for shard in shards:
@@ -51,7 +51,7 @@ def merge_shards(
     indices = spec.data.indices(len(source))
     if missing := [index for index in indices if index not in points]:
         raise RecordError(
-            f"expected all {len(indices)} inputs, got {len(indices) - len(missing)}, without input {missing[0]}; "
+            f"expected all {len(indices)} inputs, got {len(indices) - len(missing)}; input {missing[0]} is missing: "
             "finish each shard by its own command with --resume"
         )
     if len(points) > len(indices):
@@ -82,7 +82,7 @@ def _common_spec(shards: Sequence[Path]) -> CertificationSpec:
         places[spec.shard.number] = place
     count = first.shard.count if first.shard else 1
     if missing := sorted({*range(1, count + 1)} - {*places}):
-        raise RecordError(f"expected all {count} shards, got none of number {', '.join(map(str, missing))}; add them")
+        raise RecordError(f"expected all {count} shards, got none with number {', '.join(map(str, missing))}; add them")
     return replace(first, shard=None)
 
 

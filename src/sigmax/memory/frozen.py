@@ -25,11 +25,12 @@ _NO_RECALL = -1.0  # below every alpha: an entry with the same input is a neighb
 class FrozenMemory(Memory):
     """A fixed classifier F made of stored balls and of one smoothed classifier; it stores nothing.
 
-    `lookup` answers without sampling if a stored ball contains the input: with the stored answer to the same input,
-    otherwise with the depth in the deepest ball. It ignores alpha, because inside a ball F is the stored label by
-    definition. `settle` takes a certificate at the one `sigma`. Outside all balls, the certificate is cut where a ball
-    with another label begins. Inside a ball, the radius is the depth, or the certificate's if labels agree and it is
-    larger.
+    `lookup` answers without sampling if a stored ball contains the input. The same input gets its stored answer, any
+    other input the largest ball around it inside a stored ball. alpha does not matter, because inside a ball F is the
+    stored label by definition.
+
+    `settle` takes a certificate at the one `sigma`. Outside all stored balls, it is cut where a ball with another label
+    begins. Inside a ball, the answer is as for `lookup`, or the certificate if it has the same label and is larger.
 
     `CertificateMemory.freeze` makes one, and `open` opens it again.
     """

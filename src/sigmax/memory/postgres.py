@@ -103,8 +103,8 @@ class PostgresLedger(SqlLedger):
             # A database that was restored from an older copy, or made anew, lacks what this process has read.
             if not rows or rows[0] != self._last:
                 raise MemoryRefusedError(
-                    f"{self.place}: expected entry {self._last[0]} as it was read before, got another or none; answers "
-                    "given from now on could contradict earlier ones: restore the database, or open the memory again"
+                    f"{self.place}: expected entry {self._last[0]} as it was read before, got another or none; "
+                    "restore the database, or open the memory again: new answers could contradict earlier ones"
                 )
         if rows:
             self._last = rows[-1]
@@ -139,8 +139,8 @@ def _connect(url: str) -> Connection:
         return psycopg.connect(url, autocommit=True, options=options, **_PATIENCE)
     except psycopg.OperationalError as error:
         raise ConnectionLostError(
-            f"{without_password(url)}: expected a PostgreSQL server that lets us in, got: {one_line(error)}; start it, "
-            "or check the URL, PGPASSWORD and its pg_hba.conf"
+            f"{without_password(url)}: expected a PostgreSQL server that accepts the connection, got: "
+            f"{one_line(error)}; start it, or check the URL, PGPASSWORD and its pg_hba.conf"
         ) from error
     except psycopg.Error:
         # Its text may repeat the URL, with a password.

@@ -125,13 +125,13 @@ class SqliteLedger(SqlLedger):
         if found is None or not os.path.samestat(found, self._opened):
             what = "no file" if found is None else "another file under this name"
             raise MemoryRefusedError(
-                f"{self.place}: expected the file that was opened, got {what}; answers given from now on could "
-                "contradict earlier ones: put the file back, or open the memory again"
+                f"{self.place}: expected the file that was opened, got {what}; put the file back, or open the memory "
+                "again: new answers could contradict earlier ones"
             )
         if found.st_nlink > 1:
             raise MemoryRefusedError(
-                f"{self.place}: expected a file with one name, got {found.st_nlink} hard links; each name has a log "
-                "of its own, so answers could be lost: remove the other names, or use a symbolic link"
+                f"{self.place}: expected a file with one name, got {found.st_nlink} hard links; remove the other "
+                "names, or use a symbolic link: each name has a log of its own, so answers could be lost"
             )
 
     def _check_length(self, path: Path) -> None:
@@ -143,7 +143,7 @@ class SqliteLedger(SqlLedger):
         if length % page and not (log.exists() and log.stat().st_size):
             raise MemoryRefusedError(
                 f"{self.place}: expected whole pages of {page} bytes, got length={length}; "
-                "the end of the file is lost: restore it from a copy"
+                "restore it from a copy, because the end of the file is lost"
             )
 
     def _input_rows(self, ids: Sequence[int]) -> list[codec.Row]:
@@ -197,5 +197,5 @@ def _explained(place: str) -> Iterator[None]:
     except sqlite3.Error as error:
         raise MemoryRefusedError(
             f"{place}: expected a memory that can be read and written, got: {one_line(error)}; "
-            "all answers given so far are stored, fix this and try again"
+            "fix this and try again; all answers given so far are stored"
         ) from error

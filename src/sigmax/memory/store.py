@@ -22,15 +22,15 @@ from sigmax.memory.view import Input, Question, View, sketched
 class CertificateMemory(Memory):
     """All answers given so far, as balls with labels; entries with different labels never share a point.
 
-    `settle` stores an answer before returning it. The alpha of the certificate is a demand: the answer relies on no
-    certificate with a larger one. An input that was answered before gets the same answer, if that meets the demand. An
-    answer without a label claims nothing and is not stored, so a later call may answer.
+    `settle` stores an answer before returning it. The answer relies on no certificate with a larger alpha than that of
+    the given one. An input that was answered before gets the same answer, if its alpha is small enough. An abstention
+    claims nothing and is not stored, so a later call may answer.
 
     `settle_many` stores inputs in shared transactions. After an interrupt, the memory holds the answers to the first
     inputs of the batch and no others; settling the batch again gives the same answers.
 
-    `lookup` relies on no certificate with a larger alpha than asked. Like any answer it is binding: inside a stored
-    ball, it is stored before it is returned, and the input gets the same answer again.
+    `lookup` relies on no certificate with a larger alpha than asked. An answer from inside a stored ball is stored
+    before it is returned, so the input gets the same answer again.
 
     Args:
         norm: The norm of the balls and of the certificates, 1 or 2.

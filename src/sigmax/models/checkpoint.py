@@ -80,14 +80,14 @@ def save_model(path: Path, network: nn.Module, card: ModelCard, *, in_half: bool
 def load_model(spec: str, *, arch: str | None = None, normalize: str | None = None) -> LoadedModel:
     """Load a model from a checkpoint, a run folder, the zoo, an ONNX file or `package.module:factory`.
 
-    Several of these with a + between them are an ensemble: the mean of their logits.
+    A+B is the ensemble of A and B: the mean of their logits.
 
     Args:
         spec: A file in safetensors, torch or ONNX format; a folder with a model.safetensors; `zoo:NAME` for a network
             of this package; `hf:NAME` or `timm:NAME` for one of transformers or timm; or a factory, which takes no
             arguments and returns the model.
         arch: The architecture. Needed only if neither the file nor the shapes of its tensors identify it.
-        normalize: The normalisation before the network. Needed only if the file does not say it.
+        normalize: The normalisation before the network. Needed only if the file does not record it.
     """
     if len(members := member_names(spec)) > 1:
         return _as_ensemble(spec, [load_model(member, arch=arch, normalize=normalize) for member in members])
@@ -297,7 +297,7 @@ def _load_own(spec: str) -> LoadedModel:
         place, part = unknown
         got = f"{type(part).__qualname__} in {place}" if place else type(part).__qualname__
         raise ModelError(
-            f"expected {spec} to return a torch.nn.Module of comparable parts, or a model with an attribute identity, "
-            f"a text that changes whenever its answers do, got {got}; add the attribute"
+            f"expected {spec} to return a torch.nn.Module of parts that a fingerprint can cover, got {got}; "
+            "add an attribute identity, a text that changes whenever its answers do"
         )
     return LoadedModel(model=model, identity=spec, preprocess=preprocess if isinstance(preprocess, str) else None)

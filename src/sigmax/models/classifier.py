@@ -25,7 +25,7 @@ class BaseClassifier:
 
     Args:
         model: A `torch.nn.Module` in eval mode, or any callable from (batch, …) to (batch, classes). Other outputs are
-            taken where they are clear; see `as_scores`.
+            accepted if they are unambiguous; see `as_scores`.
         num_classes: Scores per input.
         outputs: Whether the scores are "logits" or "probabilities". They are never guessed from the values.
         identity: A text that identifies this function. A callable that is not a module needs one for its fingerprint.
@@ -171,11 +171,11 @@ class BaseClassifier:
             (
                 again,
                 _SAME_ROW,
-                "another when asked twice",
-                "call model.eval(), and drop what is random or keeps a state",
+                "others when asked again",
+                "call model.eval(), and remove what is random or keeps a state",
             ),
-            (turned, _OTHER_ROW, "another in another row of the batch", "let each row depend on its own input alone"),
-            (beside, _SAME_ROW, "another beside other inputs", "let each row depend on its own input alone"),
+            (turned, _OTHER_ROW, "others in another row of the batch", "let each row depend on its own input alone"),
+            (beside, _SAME_ROW, "others beside other inputs", "let each row depend on its own input alone"),
         ):
             close = share * float(answers.abs().max())
             off = (answers[: len(other)] - other).abs().amax(dim=1)
@@ -191,15 +191,15 @@ class BaseClassifier:
     def fingerprint(self) -> str:
         """A digest of the model's present structure, weights, settings and kind of output.
 
-        Copies of a model have the same fingerprint. It changes with every parameter, buffer, layer and setting,
-        wherever the attributes of its modules hold them. It does not change with the code of the model, except for
-        TorchScript and lambdas: only `identity` can say that.
+        Copies of a model have the same fingerprint. It changes with every parameter, buffer, layer and setting in any
+        attribute of its modules. It does not change with the code of the model, except for TorchScript and lambdas: if
+        code changes, change `identity`.
         """
         digest = hashlib.sha256(f"{self.outputs} {self.num_classes} {self.identity or ''}".encode())
         if self.identity is None and not isinstance(self.model, nn.Module):
             raise ModelError(
-                "expected identity='…' for a model that is no torch.nn.Module, got none; "
-                "name it, so that its memory can refuse other models"
+                "expected identity='…' for a model that is not a torch.nn.Module, got none; "
+                "give a text that identifies it, so that its memory can refuse other models"
             )
         if self._contents is not None:
             digest.update(self._arithmetic.encode())
@@ -210,7 +210,8 @@ class BaseClassifier:
         """What stands for a part that cannot be compared: the user's own name for the model."""
         if self.identity is None:
             raise ModelError(
-                f"expected a model whose parts can be compared, got {place} of type {type(part).__qualname__}; "
+                "expected a model of parts that a fingerprint can cover, "
+                f"got {place} of type {type(part).__qualname__}; "
                 "give identity='…', a text that changes whenever the answers do"
             )
         return ""

@@ -148,7 +148,8 @@ def denoiser_identity(name: str, denoiser: Denoiser) -> str:
         if isinstance(identity, str) and identity:
             return identity
         raise ModelError(
-            f"expected {name} to return a denoiser of comparable parts, got {type(part).__qualname__} in {place}; "
+            f"expected {name} to return a denoiser of parts that a fingerprint can cover, "
+            f"got {type(part).__qualname__} in {place}; "
             "add an attribute identity, a text that changes whenever its answers do"
         )
 

@@ -22,7 +22,7 @@ SPELLINGS = ", ".join(_KNOWN) + ", or MEAN,…/STD,… with one number per chann
 
 @final
 class Normalize(nn.Module):
-    """Shifts and scales each channel. Without any numbers it leaves the input as it is."""
+    """Shifts and scales each channel. Without any numbers, it leaves the input unchanged."""
 
     mean: Tensor
     std: Tensor

@@ -19,11 +19,11 @@ from sigmax.models.outputs import Outputs
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReference:
-    """Which model, and how it runs. `arch` to `classes` are needed only if the model does not say them itself.
+    """Which model, and how it runs. `arch` to `classes` are needed only if the model does not record them.
 
     Args:
-        name: A checkpoint, an ONNX file, a run folder, `zoo:NAME` or `package.module:factory`; with a + between
-            several of these, the ensemble of them.
+        name: A checkpoint, an ONNX file, a run folder, `zoo:NAME` or `package.module:factory`; A+B is the ensemble of
+            A and B.
         arch: The architecture.
         normalize: The normalisation before the network.
         outputs: Whether the model returns "logits", the default, or "probabilities".

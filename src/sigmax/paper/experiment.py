@@ -162,7 +162,7 @@ def load_experiment(experiment: str, *, data: str | None = None, train_data: str
         train = split if any(network.recipe for network in networks.values()) else None
         if train and not (train_data or has_splits(train.name)):
             raise InvalidInputError(
-                f"expected data.train (or --train-data), got none; {train.name} has only the images that are certified"
+                f"expected data.train (or --train-data), got none; all images of {train.name} are certified"
             )
         runs: dict[str, Certification] = {}
         for place, table in enumerate(file.certify):
@@ -196,7 +196,7 @@ def _networks(family: str, table: dict[str, Any], data: DataReference, known: di
             card = _card(model)
             trained = card.sigma if sigma is None else sigma
             if trained is None:
-                raise InvalidInputError(f"expected sigma, got none, and {model.name} does not say it")
+                raise InvalidInputError(f"expected sigma, got none; {model.name} does not record it")
             yield network(
                 sigma=trained,
                 model=model,
@@ -209,7 +209,7 @@ def _networks(family: str, table: dict[str, Any], data: DataReference, known: di
         start = known.get(training.start or "") or known.get(f"{training.start}-{level}")
         if training.start and start is None:
             names = ", ".join(known) or "none"
-            raise InvalidInputError(f"expected from to be a network further up ({names}), got from={training.start!r}")
+            raise InvalidInputError(f"expected from to be an earlier network ({names}), got from={training.start!r}")
         recipe = make_recipe(
             data.name,
             given if sigma is None else {**given, "sigma": sigma},
@@ -287,7 +287,7 @@ def _matching(patterns: tuple[str, ...], networks: dict[str, Network]) -> list[N
         some = {name: n for name, n in networks.items() if fnmatchcase(name, pattern) or fnmatchcase(n.family, pattern)}
         if not some:
             names = ", ".join(networks)
-            raise InvalidInputError(f"expected a network, a family or a pattern of {names}, got networks={pattern!r}")
+            raise InvalidInputError(f"expected a network or a pattern for some of {names}, got networks={pattern!r}")
         found |= some
     return list(found.values())
 

@@ -52,7 +52,7 @@ def load_sources(experiment: Experiment, *, download: bool = False, is_needed: b
     digests = [source.digest() for source in sources.values()]
     if len(set(digests)) < len(digests):
         raise DataError(
-            f"expected other images to train on than those to certify, got the same in {experiment.data.name}; name "
+            f"expected different images for training and certification, got the same in {experiment.data.name}; name "
             "others by data.train (or --train-data)"
         )
     return sources

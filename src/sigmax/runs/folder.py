@@ -75,7 +75,7 @@ class RunFolder:
         if len(found) != self.rows or found[: len(indices)] != list(indices)[: len(found)]:
             raise RecordError(
                 f"expected {self.table} to begin with the inputs {_few(indices)}, got {_few(found)}; "
-                "use the --skip it was begun with, or choose another folder"
+                "use the --skip of this run, or choose another folder"
             )
         return self.rows
 
@@ -88,7 +88,7 @@ class RunFolder:
                 os.fsync(file.fileno())
         except OSError as error:
             raise RecordError(
-                f"expected room to append to {self.table}, got: {error}; nothing is lost: continue with --resume"
+                f"expected to append to {self.table}, got: {error}; nothing is lost: continue with --resume"
             ) from error
         self.rows += 1
 

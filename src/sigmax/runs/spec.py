@@ -1,6 +1,6 @@
-"""The request: one typed value that says all that decides the answers of a certification.
+"""The request: one typed value with everything that decides the answers of a certification.
 
-The command line and an experiment's file parse into it, an engine executes it, `config.json` of a run is it, resuming
+The command line and an experiment's file parse into it, an engine executes it, `config.json` holds it, resuming
 compares it, and reports read it back.
 """
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """One of several parts of a request that run apart from each other, such as the first of four."""
+    """One of several parts of a request that run separately, such as the first of four."""
 
     number: int  # from 1 on
     count: int
@@ -47,11 +47,11 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What was found when a request was resolved: a run is resumed, or repeated, only where it is found again."""
+    """What was found when a request was resolved. A run is resumed or repeated only if the same is found again."""
 
     fingerprint: str  # of model, backend, noise and kind of device
     data: str  # digest of shape, labels and images
-    device: str  # kind of device: others round otherwise
+    device: str  # kind of device: another kind rounds differently
     levels: int | None = None  # pixels are multiples of 1 / levels and noise is exact; None: in floating point
     frozen: str | None = None  # digest of the frozen memory that answers follow from
     backend: str | None = None  # what ran the network, with its version; None: a function of one's own
@@ -86,22 +86,22 @@ class CertificationSpec:
     Args:
         model: The model and how it runs.
         experts: Further networks. The search then chooses the network of each input too; the model is the first.
-        class_rule: Which class is certified where there are several networks; see `Experts`.
+        class_rule: Which class is certified if there are several networks; see `Experts`.
         route: A router that chooses network and sigma instead of the search; see `RoutedClassifier`. Its certificates
             need no memory.
         data: Which images.
         search: How sigma is chosen, with its limits.
         noise: The smoothing distribution.
-        exact: Draw exact noise where the images are on a grid.
+        exact: Draw exact noise if the images are on a grid.
         budget: How each input is sampled, with the seed.
-        family_alpha: Failure probability of all certificates together, of which each input gets an equal share as its
-            alpha; None: `budget.alpha` is that of each.
+        family_alpha: Failure probability of the whole table; the alpha of each input is an equal share of it. None:
+            `budget.alpha` is the alpha of each input.
         batch: Noisy samples per forward pass; None: the fastest, found by a probe.
         memory: A memory to settle answers in; by default per-input runs keep their own.
         frozen: The memory is frozen: answers are those of its fixed classifier, and nothing is stored.
         shard: The part of the inputs to certify, without settling; None: all of them.
-        found: What the model and the data turned out to be; None: not resolved yet.
-        version: Of this form.
+        found: Which model and data were found; None: not resolved yet.
+        version: The version of this format.
     """
 
     model: ModelReference
@@ -164,17 +164,16 @@ class CertificationSpec:
 
     @property
     def needs_memory(self) -> bool:
-        """Whether answers could contradict each other without one. Routed ones cannot: one fixed classifier answers."""
+        """Whether answers could contradict each other without a memory; routed answers cannot."""
         return self.search.is_per_input
 
     @property
     def method(self) -> str | None:
-        """Training and certification together, as the paper calls them; None: it has no name for them.
+        """The paper's name for training and certification together; None: it has none.
 
-        A network trained with one sigma is cohen, and cohen-ds with a search. One trained with per-input sigma is
-        cohen-ds2 with a search, and cohen-ds2-fixed without, which the paper does not have. Plain training under
-        uniform noise is what it calls yang. Certified under other noise than it was trained with, which the paper
-        never does, a network is cohen-l1 or yang-l2.
+        Trained with one sigma: cohen, or cohen-ds with a search. Trained with per-input sigma: cohen-ds2 with a search;
+        without one cohen-ds2-fixed, which is not in the paper. Plain training under uniform noise is yang. A network
+        certified under other noise than in training, which is not in the paper, is cohen-l1 or yang-l2.
         """
         if self.found is None or self.found.trained is None or self.experts or self.route:
             return None

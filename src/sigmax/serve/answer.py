@@ -118,14 +118,14 @@ class Answerer:
         on_proved: Watcher | None = None,
         on_progress: Progress | None = None,
     ) -> Answer:
-        """The answer for one input, (*dims). An input names its own noise: its answer depends on no other question.
+        """The answer for one input, (*dims). Its noise depends only on the seed and the input.
 
         Args:
             x: The input.
-            seconds: Sample no longer than this. What has been proved by then is the answer; an `anytime` budget proves
+            seconds: Sample no longer than this. The answer is what has been proved by then; an `anytime` budget proves
                 something from the first samples on.
-            on_proved: Told what has been proved, again and again while samples arrive.
-            on_progress: Told the number of forward passes done since the last call.
+            on_proved: Called with what has been proved, again and again while samples arrive.
+            on_progress: Called with the number of forward passes done since the last call.
         """
         budget, index = self.budget, _index_of(x)
         (recalled,) = [None] if self.memory is None else self.recall(x[None], alpha=budget.alpha)
@@ -152,7 +152,7 @@ class Answerer:
     def begin(self, questions: Sequence[Question]) -> list[UnderWay]:
         """Choose class and noise of inputs with one budget. The noise is secret and new for each question.
 
-        Who knows the seed beforehand could look for an input that it certifies wrongly.
+        Somebody who knows the seed beforehand could look for an input that it certifies wrongly.
         """
         budget = replace(questions[0].budget, seed=secrets.randbits(SEED_BITS))
         job = self.smoothed.job(torch.stack([question.x for question in questions]), budget)

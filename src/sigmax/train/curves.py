@@ -83,7 +83,7 @@ class _MLflow(_Tracker):
         try:
             from mlflow import MlflowClient
         except ImportError:
-            raise InvalidInputError("expected mlflow to be installed for --log-to mlflow; pip install mlflow") from None
+            raise InvalidInputError("expected mlflow for --log-to mlflow, got none; pip install mlflow") from None
         folder = (out / "mlflow").resolve()
         folder.mkdir(parents=True, exist_ok=True)
         self._client = MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
@@ -105,13 +105,13 @@ class _MLflow(_Tracker):
 
 @final
 class _WandB(_Tracker):
-    """An offline run in the folder `wandb`; `wandb sync` sends it where the user wants."""
+    """An offline run in the folder `wandb`; `wandb sync` uploads it."""
 
     def __init__(self, out: Path, recipe: dict[str, Any]) -> None:
         try:
             import wandb
         except ImportError:
-            raise InvalidInputError("expected wandb to be installed for --log-to wandb; pip install wandb") from None
+            raise InvalidInputError("expected wandb for --log-to wandb, got none; pip install wandb") from None
         out.mkdir(parents=True, exist_ok=True)
         self._run = wandb.init(project=self.name, name=out.name, dir=out, config=recipe, mode="offline")
 

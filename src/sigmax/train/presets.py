@@ -74,7 +74,7 @@ def make_recipe(
     source = _take_sigma_source(settings, given)
     for needed in ("sigma", "arch"):
         if needed not in settings:
-            raise InvalidInputError(f"expected --{needed}, got none; add it, or start --from a network that says it")
+            raise InvalidInputError(f"expected --{needed}, got none; add it, or start --from a network that records it")
     method = method or chosen.method
     usual = {**chosen.options, **chosen.options_at.get(settings["sigma"], {})} if method == chosen.method else {}
     objective = {"name": method, **usual, **(options or {})}

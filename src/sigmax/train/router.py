@@ -32,9 +32,9 @@ def route_radii(
     budget: Budget,
     on_progress: Progress | None = None,
 ) -> Tensor:
-    """The radius to expect of each input on each route, (inputs, routes); 0 where it would not answer the true class.
+    """The expected radius of each input on each route, (inputs, routes); 0 if the answer is not the true class.
 
-    All routes of an input see the same noise. The certification that is expected has this budget.
+    All routes of an input see the same noise. `budget` is that of the certification.
     """
     x, indices = experts.sampler.checked(x, indices)
     radii = torch.zeros(len(x), len(routes), dtype=torch.float64)
@@ -69,9 +69,9 @@ def route_examples(
 ) -> ImageSource:
     """A data set for `train`: the images of the source, each labelled with the route of its largest radius.
 
-    An image is there in up to four copies, in proportion to the radius at stake: the difference between its best route
-    and the mean of all. So the loss of a router is weighted by what it can lose. An image on which all routes are alike
-    is left out. The source must have images that the experts were not trained on, such as `--split tune`.
+    The more radius a wrong route would lose, the more copies of an image there are: at most four, in proportion to the
+    difference between its best route and the mean of all. An image on which all routes are equal is left out. The
+    source must have images that the experts were not trained on, such as `--split tune`.
     """
     budget = budget or Budget()
     blocks = [list(range(start, min(start + _BLOCK, len(source)))) for start in range(0, len(source), _BLOCK)]

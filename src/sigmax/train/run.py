@@ -74,10 +74,10 @@ def train(
         recipe: The settings.
         source: The training examples.
         out: The folder.
-        held_out: Images on which the network is judged: after each epoch on at most 1,000, in the end on all.
+        held_out: Images on which accuracy is measured: after each epoch on at most 1,000, in the end on all.
         fabric: Where it runs, already launched; by default in this process.
         network: A network to fine-tune, for pixels in the data's own space; by default fresh weights.
-        resume: Continue a training that was begun with the same settings; only `epochs` may be larger.
+        resume: Continue a training with the same settings; only `epochs` may be larger.
         checkpoint_steps: Steps between checkpoints; there is always one at the end of an epoch.
         log_to: Where the curves go.
         on_step: Called after each step. If it raises, the training stops and can be resumed from there.

@@ -69,7 +69,7 @@ class ConstantSigma(SigmaSource):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigmaTable(SigmaSource):
-    """Every example keeps its own sigma. Each visit ascends from where the last one ended (Algorithm 2)."""
+    """Per-example sigma. Each visit to an example ascends from where the last one ended (Algorithm 2)."""
 
     name = "table"
     suffix = "-ds2"

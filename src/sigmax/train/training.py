@@ -233,8 +233,9 @@ def _check_fits(network: nn.Module, fresh: nn.Module, recipe: Recipe, source: Im
     for ours, theirs in zip_longest(described(network), described(fresh), fillvalue="nothing more"):
         if ours != theirs:
             raise ModelError(
-                f"expected a network to start from with {theirs.strip()}, as arch={recipe.arch}, "
-                f"normalize={recipe.normalize} and {source.name} say, got {ours.strip()}; say what it has"
+                f"expected a starting network with {theirs.strip()}, because of arch={recipe.arch}, "
+                f"normalize={recipe.normalize} and {source.name}, got {ours.strip()}; set --arch and --normalize to "
+                "what it has"
             )
 
 

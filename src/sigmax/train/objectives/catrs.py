@@ -17,16 +17,16 @@ from sigmax.train.objectives.smoothadv import attack_radius, shorten, unit
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatRs(Objective):
-    r"""Confidence-aware training: easy copies of hard examples, worst cases of sure ones (Jeong, Kim and Shin 2023).
+    r"""Easy copies of uncertain examples, worst cases of confident ones (Jeong, Kim and Shin 2023).
 
     $\hat p$ is the share of the M noisy copies of an example that the network answers correctly, and
     $K \sim \mathrm{Binomial}(M, \hat p)$, at least 1. The loss of the example is 1/M times the sum of the K smallest
     cross entropies of its copies. Where K = M, $\lambda\,\max_i\,\mathrm{KL}(\hat y \| f(x_i + \delta_i))$ is added:
     $x_i$ are the copies, $\hat y$ the shares of their votes, and $\delta_i$ within $\epsilon$ of 0 maximises its term.
 
-    This differs from the authors' code. There, $\hat y$ are the votes of 10,000 copies by a network that was trained
-    before, and a perturbed noise is shifted and scaled to its former mean and length. Here, the network votes in
-    evaluation mode, where it is also attacked; and sure examples alone are attacked.
+    This differs from the authors' code. There, $\hat y$ are the votes of an earlier network on 10,000 copies, and
+    perturbed noise is shifted and scaled to its former mean and length. Here, the network in training votes, in
+    evaluation mode. It is attacked in evaluation mode too, and only on confident examples.
     """
 
     name = "catrs"
@@ -42,7 +42,7 @@ class CatRs(Objective):
         return self.draws * (1 + 3 * self.steps + 6)
 
     def __call__(self, network: Network, batch: Batch) -> Outcome:
-        """Vote, attack the sure examples, then one pass over the copies and what was found."""
+        """Vote, attack the confident examples, then one pass over the copies and what the attack found."""
         noisy, sigma = batch.noise.add(batch.x, batch.sigma, batch.eps), batch.sigma  # batch draws *dims
         with evaluating(network) as fixed:
             with torch.no_grad():
@@ -64,7 +64,7 @@ class CatRs(Objective):
         return Outcome(loss=low + self.strength * high, logits=logits)
 
     def kept(self, correct: Tensor, uniform: Tensor) -> Tensor:
-        """K of each example: the quantiles, at these numbers in [0, 1), of Binomial(M, correct / M); at least 1."""
+        """K of each example: the quantiles of Binomial(M, correct / M) at these numbers in (0, 1); at least 1."""
         below = binom.cdf(np.arange(self.draws), self.draws, np.arange(self.draws + 1)[:, None] / self.draws)
         table = torch.from_numpy(below).to(uniform)  # correct K: the probability of at most K
         return (uniform.unsqueeze(1) >= table[correct]).sum(dim=1).clamp(min=1)

@@ -13,13 +13,13 @@ from sigmax.train.evaluation import Network, noisy_logits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Examples, the sigma of each, and all random numbers: an objective draws nothing."""
+    """Examples, the sigma of each, and all random numbers: an objective draws none of its own."""
 
     x: Tensor  # batch *dims
     labels: Tensor  # (batch,)
     sigma: Tensor  # (batch,)
     eps: Tensor  # batch draws *dims, at sigma = 1
-    uniform: Tensor  # (batch,): a number in [0, 1) for each
+    uniform: Tensor  # (batch,): a random number in (0, 1) for each
     noise: SmoothingDistribution
     epoch: int  # from 0
 
