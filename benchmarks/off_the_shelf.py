@@ -1,12 +1,13 @@
 """How much do networks that never saw noise certify behind a denoiser?
 
     python benchmarks/off_the_shelf.py run FILES [NAME …]
+    python benchmarks/off_the_shelf.py measure FILES
     python benchmarks/off_the_shelf.py page
 
 FILES is a folder with `off-the-shelf/cifar10-resnet56-akamaster.th`, of which only the tensors are read, and
 `imagenet-val50/<class index>/*.JPEG`. $SIGMAX_DATA has CIFAR-10. Runs are continued where they stopped. Together they
-take about 50 minutes of one core of an AMD EPYC (torch 2.13.0, one thread). `page` writes docs/results/off-the-shelf.md
-from the records alone.
+take about 50 minutes of one core of an AMD EPYC (torch 2.13.0, one thread). `measure` times a sample of each network.
+`page` writes docs/results/off-the-shelf.md from these records alone.
 """
 
 import json
@@ -20,6 +21,7 @@ from textwrap import fill
 
 import torch
 
+from sigmax import Experts, SmoothedClassifier
 from sigmax.budget import Budget
 from sigmax.data.reference import DataReference
 from sigmax.engine import certify
@@ -86,29 +88,27 @@ def run(files: Path, names: list[str]) -> None:
     os.chdir(files)  # so that the records hold no path of this machine
     for name, spec in requests().items():
         if not names or name in names:
-            before, began = _inputs_of(name), time.process_time()
             certify(spec, out / name, track=_quiet, resume=True, on_note=lambda note: print(note, flush=True))
-            _add_time(name, _inputs_of(name) - before, time.process_time() - began)
             print(f"{name}: done", flush=True)
 
 
-def _inputs_of(name: str) -> int:
-    """How many inputs a run has so far."""
-    return len(read_table(RUNS / name)) if (RUNS / name / TABLE).exists() else 0
-
-
-def _add_time(name: str, inputs: int, seconds: float) -> None:
-    """Keep the processor time of these inputs: unlike the time in the table, it does not depend on other programs."""
-    times = read_times()
-    known = times.get(name, {"inputs": 0, "seconds": 0.0})
-    times[name] = {"inputs": known["inputs"] + inputs, "seconds": known["seconds"] + seconds}
-    if inputs:
-        write_atomically(TIMES, f"{json.dumps(times, indent=2)}\n".encode())
-
-
-def read_times() -> dict[str, dict[str, float]]:
-    """Inputs and processor seconds of each run; a run that was killed does not count what it did."""
-    return json.loads(TIMES.read_text()) if TIMES.exists() else {}  # type: ignore[no-any-return]
+def measure(files: Path) -> None:
+    """Keep the processor time of a noisy sample: unlike the time in a table, it hardly depends on other programs."""
+    torch.set_num_threads(1)
+    sys.path.insert(0, str(ROOT / "examples"))
+    os.chdir(files)
+    found = {}
+    for name, (model, data, _, batch) in NETWORKS.items():
+        classifier = model.classifier(model.load())
+        smoothed = SmoothedClassifier(
+            Experts([classifier]), num_classes=classifier.num_classes, sigma=SIGMA, levels=255, batch_size=batch
+        )
+        x = torch.from_numpy(data.load().images([0]))
+        smoothed.certify(x, n0=batch, n=batch)
+        began, samples = time.process_time(), 512
+        smoothed.certify(x, n0=samples // 2, n=samples // 2)
+        found[name] = (time.process_time() - began) / samples
+    write_atomically(TIMES, f"{json.dumps(found, indent=2)}\n".encode())
 
 
 _HEAD = """# What do networks off the shelf certify?
@@ -128,13 +128,14 @@ n = 1,000, alpha = 0.001, exact noise on 8-bit pixels.*
 - With n = 1,000 no radius exceeds 2.47 sigma, so one sigma of 0.25 cannot reach 0.75.
 - Only the radii of the table were tested, which takes fewer samples (`--at 0.25,0.5,0.75`). Misclassified inputs got at
   most 100.
-- Times are processor time of one thread of an AMD EPYC (torch 2.13.0). The times in the records are longer: other
-  programs shared the cores.
+- Times are processor time of one thread of an AMD EPYC (torch 2.13.0): the samples of an input, times the seconds of
+  one sample in `times.json`. The times in the records are longer, because other programs shared the cores.
 - CIFAR-10: every 100th test image. The network is [akamaster's ResNet-56][resnet56], 93.4 % on clean images. The
   denoiser is `ffdnet`.
 {imagenet}
 ```
 python benchmarks/off_the_shelf.py run FILES
+python benchmarks/off_the_shelf.py measure FILES
 python benchmarks/off_the_shelf.py page
 ```
 
@@ -151,13 +152,13 @@ _IMAGENET = """\
 
 def compose() -> str:
     """The page, from the records of the runs that are complete."""
-    lines, certified, times = [], {}, read_times()
+    lines, certified, times = [], {}, json.loads(TIMES.read_text())
     for name, spec in requests().items():
         if not (RUNS / name / TABLE).exists():
             continue
         table = read_table(RUNS / name)
         data, network, *_ = name.split("-")
-        if len(table) < INPUTS[data] or name not in times:
+        if len(table) < INPUTS[data]:
             continue
         certified[name] = format_nearest(100 * float(certified_accuracy(table, RADII[0])), 0)
         cells = []
@@ -165,7 +166,8 @@ def compose() -> str:
             low, high = (format_nearest(bound, 2) for bound in accuracy_interval(table, radius))
             cells.append(f"{format_nearest(float(certified_accuracy(table, radius)))} ({low} to {high})")
         sigma = "per input" if spec.is_per_input else format_whole(SIGMA)
-        took = format_duration(times[name]["seconds"] / times[name]["inputs"])
+        samples = spec.budget.n0 + spec.search.cost() + float(table.samples.mean())
+        took = format_duration(times[f"{data}-{network}"] * samples)
         lines.append(f"| {NAMES[network]} | {NAMES[data]} | {sigma} | {len(table)} | {' | '.join(cells)} | {took} |\n")
     imagenet = _IMAGENET if any("ImageNet" in line for line in lines) else ""
     leads = []
@@ -186,5 +188,7 @@ if __name__ == "__main__":
             PAGE.write_text(compose())
         case ["run", files, *names]:
             run(Path(files), names)
+        case ["measure", files]:
+            measure(Path(files))
         case _:
             sys.exit(__doc__)
