@@ -164,7 +164,7 @@ def compose() -> str:
         cells = []
         for radius in (0.0, *RADII):
             low, high = (format_nearest(bound, 2) for bound in accuracy_interval(table, radius))
-            cells.append(f"{format_nearest(float(certified_accuracy(table, radius)))} ({low} to {high})")
+            cells.append(f"{format_nearest(float(certified_accuracy(table, radius)))} ({low}&nbsp;to&nbsp;{high})")
         sigma = "per input" if spec.is_per_input else format_whole(SIGMA)
         samples = spec.budget.n0 + spec.search.cost() + float(table.samples.mean())
         took = format_duration(times[f"{data}-{network}"] * samples)
