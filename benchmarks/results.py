@@ -19,6 +19,7 @@ from sigmax.files import write_atomically
 from sigmax.metrics import average_certified_radius, certified_accuracy
 from sigmax.paper.experiment import load_experiment
 from sigmax.paper.plan import size_of
+from sigmax.paper.presets import presets
 from sigmax.paper.run import compose_result
 from sigmax.report.canvas import COLOURS, LINES, PAGE, STYLE, new_figure, render, shade
 from sigmax.report.report import TEXT, Report
@@ -26,7 +27,7 @@ from sigmax.runs import read_table
 
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = DOCS / "results"
-EXPERIMENTS = sorted(folder.parent.name for folder in RESULTS.glob("*/runs"))
+EXPERIMENTS = sorted(folder.parent.name for folder in RESULTS.glob("*/runs") if folder.parent.name in presets())
 
 SHOWN_FIRST, FIRST_FIGURE = "cifar10-cpu", DOCS / "images" / "results-cifar10.png"
 _ENDS = {"0.12": 1.25, "0.25": 1.65, "0.50": 2.4}  # of the radius axis at each sigma0: the panels share one scale

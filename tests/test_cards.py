@@ -1,11 +1,13 @@
 """Cards of networks, and the list of those in this package."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from commands import Run
@@ -48,6 +50,19 @@ def test_the_list_of_networks(run: Run) -> None:
     assert own["noisy_accuracy"] == [[0.25, 0.771]]
     assert own["bytes"] == zoo_file("cifar10-cohen-0.25").stat().st_size
     assert "zoo:cifar10-cohen-0.12" in run("models")[1]
+
+
+def test_the_list_of_networks_fits_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("models")  # which imports it
+    terminal = Console(force_terminal=True, color_system=None, width=80)
+    monkeypatch.setattr(sys.modules["sigmax.cli.models"], "out_console", terminal)
+    _, said, _ = run("models")
+    assert max(map(len, said.splitlines())) <= 80
+    for name in (*zoo(), *ZOO_ALIASES):
+        assert f"zoo:{name}" in said  # whole: it can be copied
+    for card in (read_card(zoo_file(name)) for name in zoo()):
+        assert card is not None
+        assert all(f"{share:.3f}" in said for _, share in card.noisy_accuracy)
 
 
 def test_a_network_has_one_file_under_all_its_names() -> None:

@@ -1,4 +1,7 @@
-"""What people are used to: a loader, a notebook, scikit-learn, transformers. Each is one person's way of working."""
+"""What people are used to: a loader, a notebook, scikit-learn, transformers, an array of jobs on a cluster.
+
+Each is one person's way of working.
+"""
 
 import json
 import os
@@ -14,6 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from commands import Run
+from records import rows as recorded_rows
 from sigmax import CertificateMemory, Certificates, HalvingSearch, SmoothedClassifier
 from sigmax.data import load_source
 from sigmax.models import load_model
@@ -154,6 +158,29 @@ def test_predict_and_certify_read_the_same_file_alike_and_share_a_memory(
     (answer,) = json.loads(out)
     assert answer["is_recalled"] or answer["label"] is None
     assert (tmp_path / "run" / "certificates.tsv").exists()
+
+
+def test_the_cluster_user_runs_an_array_of_jobs_one_of_which_is_killed(
+    run: Run, digits_model: Path, tmp_path: Path
+) -> None:
+    command = ["certify", digits_model, "--data", "digits", "--per-input", "--n0", 16, "--n", 100]
+    command += ["--max", 40, "--batch", 16]
+    places = [tmp_path / f"job-{number}" for number in (1, 2, 3)]
+    for number, place in enumerate(places, start=1):  # the number of a job of the array
+        code, _, err = run(*command, "--shard", f"{number}/3", "--out", place)
+        assert code == 0, err
+    table = places[1] / "certificates.tsv"
+    table.write_bytes(table.read_bytes()[:-40])  # this job was killed while it wrote
+    code, _, err = run("merge", *places, "--out", tmp_path / "merged")
+    assert code == 2
+    assert "--resume" in err
+    assert run(*command, "--shard", "2/3", "--out", places[1], "--resume")[0] == 0
+    code, said, err = run("merge", *places, "--out", tmp_path / "merged")
+    assert code == 0, err
+    assert "settled" in said
+    assert run(*command, "--out", tmp_path / "whole")[0] == 0
+    assert recorded_rows(tmp_path / "merged") == recorded_rows(tmp_path / "whole")  # to the byte, but for the times
+    assert run("memory", "check", tmp_path / "merged")[0] == 0
 
 
 def test_a_model_that_is_not_on_the_hub_is_named(run: Run, tmp_path: Path) -> None:

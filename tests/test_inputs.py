@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
@@ -116,6 +117,7 @@ def test_own_indices_go_with_their_inputs(expected: Certificates[Any]) -> None:
         ([(X, Y), X], "all batches or in none"),
         ([X, X[:, :3]], "one shape"),
         ([["a", "b"]], "got a list of str"),
+        ([Image.new("RGB", (8, 8))], "got Image; turn each batch into a tensor"),
         (torch.full((2, 4), torch.nan), "NaN"),
     ],
 )

@@ -11,11 +11,18 @@ from mkdocs.structure.files import File, Files
 
 # What pymdownx.arithmatex makes of $…$ and $$…$$.
 _FORMULA = re.compile(r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<latex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL)
+# Code in running text, and the names of options in it.
+_CODE = re.compile(r"<code>[^<]*</code>")
+_OPTION = re.compile(r"(?<=[\s>])--?\w[\w-]*")
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Formulas become MathML, which browsers show by themselves; the source of a value, with its comments, is open."""
+    """Formulas become MathML, which browsers show by themselves; the source of a value, with its comments, is open.
+
+    The name of an option is never parted after a hyphen.
+    """
     content = _FORMULA.sub(_mathml, content)
+    content = _CODE.sub(lambda code: _OPTION.sub(r'<span class="option">\g<0></span>', code[0]), content)
     return content.replace('<details class="mkdocstrings-source"', '<details open class="mkdocstrings-source"')
 
 

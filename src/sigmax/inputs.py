@@ -159,7 +159,7 @@ def _batch(batch: Any) -> LabelledBatch:
         x = torch.from_numpy(np.ascontiguousarray(x))
     if not isinstance(x, Tensor):
         got = f"a {type(batch).__name__} of {type(x).__name__}" if x is not batch else type(x).__name__
-        raise InvalidInputError(f"expected {_WHAT}, got {got}")
+        raise InvalidInputError(f"expected {_WHAT}, got {got}; turn each batch into a tensor first")
     return LabelledBatch(x, None if labels is None else _whole(labels, len(x)))
 
 

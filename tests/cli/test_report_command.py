@@ -92,6 +92,9 @@ def test_a_run_without_certificates_yet_is_left_out(run: Run, digits_model: Path
     assert code == 0
     assert json.loads(out)["runs"] == ["done"]
     assert f"note: {begun}" in err
+    code, out, err = run("show", tmp_path / "runs", "--json")
+    assert [shown["name"] for shown in json.loads(out)] == ["done"]
+    assert f"note: {begun}" in err
 
 
 def test_runs_over_different_inputs_are_compared_on_those_that_all_have(run: Run, tmp_path: Path) -> None:

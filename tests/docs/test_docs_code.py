@@ -193,7 +193,7 @@ def test_laplace_noise_of_the_page_has_the_radius_of_a_threshold(page_module: Mo
     assert laplace.radius(laplace.probability(0.4, sigma=0.3), sigma=0.3) == pytest.approx(0.4)
 
 
-def test_formulas_become_mathml_when_the_site_is_built() -> None:
+def test_formulas_become_mathml_and_options_stay_whole_when_the_site_is_built() -> None:
     pytest.importorskip("latex2mathml", reason="comes with the docs extra")
     hooks = runpy.run_path(str(DOCS / "hooks" / "pages.py"))
     inline = r'<p>of <span class="arithmatex">\(p &lt; \frac{1}{2}\)</span> and</p>'
@@ -202,4 +202,8 @@ def test_formulas_become_mathml_when_the_site_is_built() -> None:
     assert shown.count("<math") == 2
     assert shown.count('display="block"') == 1
     assert "arithmatex" not in shown
+    option = hooks["on_page_content"]("<p><code>--n 10 --n-wrong 5 a-b</code> --x <code>-o</code></p>")
+    names = re.findall(r'<span class="option">(.*?)</span>', option)
+    assert names == ["--n", "--n-wrong", "-o"]
+    assert re.sub(r"</?span[^>]*>", "", option) == "<p><code>--n 10 --n-wrong 5 a-b</code> --x <code>-o</code></p>"
     assert "<mfrac><mn>1</mn><mn>2</mn></mfrac>" in shown.replace("<mrow>", "").replace("</mrow>", "")

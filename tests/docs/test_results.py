@@ -1,19 +1,24 @@
 """The results in the documentation are those of the records that are kept beside them."""
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtri
+from scipy.stats import binomtest
 
+import off_the_shelf
 from results import DOCS, EXPERIMENTS, RESULTS, compose
 from sigmax.metrics import average_certified_radius, certified_accuracy
 from sigmax.paper.experiment import load_experiment
+from sigmax.rounding import format_duration
 from sigmax.runs import Run, read_run, read_table
 
-RUNS = sorted(path.parent for path in RESULTS.glob("*/runs/*/certificates.tsv"))
+RUNS = sorted(path.parent for name in EXPERIMENTS for path in (RESULTS / name / "runs").glob("*/certificates.tsv"))
 SEARCHES = {
     "one sigma": "fixed",
     "halving": "halving",
@@ -136,3 +141,36 @@ def test_radii_of_a_record_follow_from_its_bounds(run: Run) -> None:
     assert not radius[~is_answered].any()
     is_kept = np.isin(columns["rule"], ["kept", "point"])
     np.testing.assert_array_equal(numbers("radius")[is_kept], radius[is_kept])
+
+
+def test_the_page_of_networks_off_the_shelf_is_what_its_records_give() -> None:
+    """Recomputed plainly, from the columns of the records."""
+    assert off_the_shelf.PAGE.read_text() == off_the_shelf.compose()
+    rows = {(row["network"], row["data"], row["sigma"]): row for row in tables(off_the_shelf.PAGE)[0]}
+    seconds = json.loads(off_the_shelf.TIMES.read_text())
+    for name, request in off_the_shelf.requests().items():
+        network, _, kind = name.partition("-")[2].partition("-")
+        data = name.partition("-")[0]
+        inputs = {"cifar10": 100, "imagenet": 50}[data]
+        sigma = {"fixed": "0.25", "per-input": "per input"}[kind]
+        row = rows.pop((off_the_shelf.NAMES[network], off_the_shelf.NAMES[data], sigma), None)
+        record = off_the_shelf.RUNS / name
+        if row is None:  # only where its run is not finished
+            assert not record.exists() or len(read_table(record)) < inputs
+            continue
+        found = read_run(record)
+        assert found.spec is not None
+        assert replace(found.spec, found=None) == request
+        assert found.spec.data.name in ("cifar10", "imagenet:imagenet-val50")  # no place of a machine
+        assert len(found.table) == int(row["inputs"]) == inputs
+        assert found.table.is_settled
+        samples = request.budget.n0 + request.search.cost() + float(found.table.samples.mean())
+        assert row["time per input"] == format_duration(samples * seconds[f"{data}-{network}"])
+        is_right = found.table.predict == found.table.label
+        for radius in ("0", "0.25", "0.5", "0.75"):
+            hits = int((is_right & (found.table.radius >= float(radius))).sum())
+            interval = binomtest(hits, inputs).proportion_ci(0.95, method="exact")
+            share, low, high = map(float, re.findall(r"[\d.]+", row[f"at {radius}"]))
+            assert share == pytest.approx(hits / inputs, abs=0.0005001)
+            assert (low, high) == pytest.approx((interval.low, interval.high), abs=0.005001)
+    assert not rows

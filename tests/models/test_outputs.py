@@ -76,6 +76,21 @@ def test_other_outputs_are_named(wrap: Any, said: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("wrap", "hint"),
+    [
+        (lambda x: x[:, :2], "check num_classes=3"),
+        (lambda x: x[:, :1], "num_classes=2"),
+        (lambda x: (x, x), "scores alone"),
+        (lambda x: None, "scores alone"),
+    ],
+)
+def test_other_outputs_are_told_what_to_do(wrap: Any, hint: str) -> None:
+    with pytest.raises(ModelError) as refused:
+        scores(wrap)
+    assert hint in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ("model", "hint"),
     [
         ("model.pt", "load_model('model.pt')"),

@@ -101,9 +101,10 @@ def test_settings_tables_and_notes_are_there(tmp_path: Path) -> None:
     texts = Reader(page).texts
     for said in ("only 50 inputs", "the caption", "0.612", "fixed", "own"):
         assert said in texts
-    (words,) = (said for said in texts if "ascent: steps 900" in said)
-    for said in ("settled certificates of 50 inputs of toy", "net.pt", "l2", "n = 500", "alpha = 0.01", "seed 7"):
+    (words,) = (said for said in texts if "sigma by ascent (steps 900" in said)
+    for said in ("Settled certificates of 50 inputs of toy", "net.pt", "l2", "n = 500", "alpha = 0.01", "seed 7"):
         assert said in words
+    assert "_" not in words.replace("net.pt", "")  # words, not names of settings in code
     assert texts.index("only 50 inputs") < texts.index("the caption") < texts.index(words)  # the settings come last
     assert "<strong>0.7</strong>" in page
 

@@ -156,6 +156,7 @@ def test_the_report_begins_with_what_per_input_sigma_gains() -> None:
         assert said in point
     assert report.text.index(point) < report.text.index("|")
     page = report.page.decode()
+    assert "ACR 0.400\N{NO-BREAK SPACE}→\N{NO-BREAK SPACE}0.433" in page  # in one line, also on a telephone
     assert page.index("ACR 0.400") < page.index("data-chart") < page.index('id="each"') < page.index('id="runs"')
 
 

@@ -16,6 +16,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sigmax.metrics import Summary
     from sigmax.runs import Run
 
@@ -43,6 +45,16 @@ def confirm_long(seconds: float, *, yes: bool) -> None:
     """Ask before more than an hour of work, on a terminal and without --yes."""
     if seconds > _LONG and not yes and sys.stdin.isatty() and log_console.is_terminal:
         typer.confirm("Begin? (--yes does not ask)", abort=True, err=True)
+
+
+def with_certificates(runs: "dict[Path, Run]", *, keep: "Sequence[Path]" = ()) -> "dict[Path, Run]":
+    """The runs that have certificates; a note names each of the others. If none has any, the last one is kept."""
+    found = dict(runs)
+    for place, run in runs.items():
+        if not len(run.table) and place not in keep and len(found) > 1:
+            note(f"{place}: has no certificates yet, left out")
+            del found[place]
+    return found
 
 
 def print_runs(runs: Sequence[tuple[str, "Run"]], *, radii: Sequence[float] | None, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sigmax.cli.console import note, print_runs, resumable, say, track
+from sigmax.cli.console import note, print_runs, resumable, say, track, with_certificates
 from sigmax.cli.groups import command
 from sigmax.cli.options import parse_radii
 
@@ -37,7 +37,7 @@ def show(tables: list[Path], radii: str | None = None, as_json: bool = False) ->
     from sigmax.runs import read_runs
 
     wanted = None if radii is None else parse_radii("--radii", radii)
-    runs = list(read_runs(tables).values())
+    runs = list(with_certificates(read_runs(tables)).values())
     for run in runs:
         if run.table.dropped:
             note(f"{run.name}: the last line is cut off and was left out")

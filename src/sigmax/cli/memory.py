@@ -60,7 +60,7 @@ def memory_show(place: str, as_json: bool = False) -> None:
     if as_json:
         out_console.print_json(json.dumps(found))
         return
-    say(f"{memory.place}: {len(radii):,} entries, l{memory.norm} balls, fingerprint {memory.fingerprint}")
+    say(f"{memory.place}: {_counted(len(radii))}, l{memory.norm} balls, fingerprint {memory.fingerprint}")
     say("live" if freeze is None else f"frozen with sigma {freeze.sigma:g}, digest {freeze.digest}")
     if radii:
         say(f"radii:  {format_down(min(radii))} to {format_down(max(radii))}")
@@ -191,9 +191,9 @@ def memory_check(place: str, as_json: bool = False) -> None:
     elif found:
         for first, second in found[:20]:
             out_console.print(f"entries {first} and {second} have different labels and share a point")
-        out_console.print(f"{len(found)} contradictions among {total} entries", style="red")
+        out_console.print(f"{len(found)} contradictions among {_counted(total)}", style="red")
     else:
-        out_console.print(f"{total} entries, l{memory.norm}: no two with different labels share a point")
+        out_console.print(f"{_counted(total)}, l{memory.norm}: no two with different labels share a point")
     if found:
         raise typer.Exit(1)
 
@@ -222,9 +222,13 @@ def memory_freeze(place: str, sigma: float | None = None, out: str | None = None
     if as_json:
         out_console.print_json(json.dumps({"digest": frozen.digest, "entries": len(frozen), "sigma": sigma}))
     else:
-        say(f"frozen: {frozen.place}, {len(frozen)} entries, sigma {sigma:g} outside their balls")
+        say(f"frozen: {frozen.place}, {_counted(len(frozen))}, sigma {sigma:g} outside their balls")
         say(f"digest: {frozen.digest}")
         say(f"next:   sigmax certify MODEL --sigma {sigma:g} --memory {frozen.place} --frozen")
+
+
+def _counted(entries: int) -> str:
+    return f"{entries:,} {'entry' if entries == 1 else 'entries'}"
 
 
 def _memory_of(place: str) -> str:

@@ -30,13 +30,38 @@ def models(as_json: bool = False) -> None:
         found = [{"name": ZOO + name, "bytes": sizes[name], **asdict(card)} for name, card in cards.items()]
         out_console.print_json(json.dumps(found))
         return
-    view = Table("name", "data", "sigma", "noise", "method", "accuracy under noise", "MB", "licence", box=None)
-    for name, card in cards.items():
-        same = f" (= {ZOO_ALIASES[name]})" if name in ZOO_ALIASES else ""
-        about = [card.data or "-", _sigma(card), card.noise or "-", card.method or "-", _accuracy(card)]
-        view.add_row(f"{ZOO}{name}{same}", *about, f"{sizes[name] / 1e6:.1f}", card.licence or "-")
-    print_whole(view)
-    say("Accuracy: images that the training did not see, one draw of noise each, at the sigma named.")
+    rows = []
+    for name in known:
+        card = cards[name]
+        about = {"name": f"{ZOO}{name}", "data": card.data or "-", "sigma": _sigma(card), "noise": card.noise or "-"}
+        about |= {"method": card.method or "-", "accuracy under noise": _accuracy(card)}
+        rows.append(about | {"MB": f"{sizes[name] / 1e6:.1f}", "licence": card.licence or "-"})
+    shared = _shared(rows)
+    view = _view(rows, shared)
+    if out_console.is_terminal:
+        out_console.print(view)  # accuracies wrap
+    else:
+        print_whole(view)
+    same = ", ".join(f"{key} {value}" for key, value in shared.items())
+    say(f"All: {same}.\nAccuracy: of unseen images, one draw of noise each, at the sigma named.")
+    for alias in sorted(cards.keys() - set(known)):
+        say(f"{ZOO}{alias} is {ZOO}{ZOO_ALIASES[alias]}")
+
+
+def _shared(rows: list[dict[str, str]]) -> dict[str, str]:
+    """What all networks have in common is said once, so that the table fits a terminal."""
+    return {key: value for key, value in rows[0].items() if all(row[key] == value for row in rows[1:])}
+
+
+def _view(rows: list[dict[str, str]], shared: dict[str, str]) -> Table:
+    view = Table(box=None)
+    for name in rows[0]:
+        if name not in shared:
+            view.add_column(name, no_wrap=name != "accuracy under noise")
+    for row in rows:
+        cells = (value for name, value in row.items() if name not in shared)
+        view.add_row(*cells)
+    return view
 
 
 def _sigma(card: "ModelCard") -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sigmax.cli.console import note, out_console, say
+from sigmax.cli.console import note, out_console, say, with_certificates
 from sigmax.cli.groups import command
 from sigmax.cli.options import parse_pairs, parse_radii
 from sigmax.errors import DataError, InvalidInputError
@@ -47,11 +47,7 @@ def report(
     if len(named) > 1:
         raise InvalidInputError(f"expected one run as --baseline, got {len(named)} in {baseline}")
     read = read_runs([*runs, *named])
-    for place in [place for place, run in read.items() if not len(run.table) and place not in named]:
-        if len(read) > 1:
-            note(f"{place}: has no certificates yet, left out")
-            del read[place]
-    read = _renamed(read, parse_pairs("--name", name))
+    read = _renamed(with_certificates(read, keep=named), parse_pairs("--name", name))
     if common:
         read = _on_common_inputs(read)
     elif len({len(run.table) for run in read.values()}) > 1:

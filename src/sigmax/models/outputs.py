@@ -25,7 +25,7 @@ def as_scores(found: Any, rows: int, num_classes: int, outputs: Outputs) -> Tens
     if scores is None:
         raise ModelError(
             f"expected model outputs of shape {(rows, num_classes)}, got {_described(found)}; "
-            f"check num_classes={num_classes} (--classes) against the model"
+            f"{_hint_for_outputs(found, rows, num_classes)}"
         )
     if scores.dtype == torch.bool:
         raise ModelError("expected one score per class, got booleans; return logits or probabilities")
@@ -54,6 +54,16 @@ def _unwrapped(found: Any, rows: int, num_classes: int) -> Tensor | None:
         return tensor
     is_one_number = tensor.shape in ((rows,), (rows, 1)) and (num_classes == 2 or not tensor.is_floating_point())
     return tensor if is_one_number else None
+
+
+def _hint_for_outputs(found: Any, rows: int, num_classes: int) -> str:
+    """What to do where the scores of such outputs are not clear."""
+    one = _tensor(found)
+    if one is None:
+        return "wrap the model in a function that returns the scores alone"
+    if one.shape in ((rows,), (rows, 1)):
+        return "one number per input is the score of two classes: num_classes=2 (--classes 2)"
+    return f"check num_classes={num_classes} (--classes) against the model"
 
 
 def _tensor(found: Any) -> Tensor | None:

@@ -12,7 +12,7 @@ from sigmax.budget import Budget
 from sigmax.data import ImageSource
 from sigmax.named import Named, name_of
 from sigmax.rounding import format_whole
-from sigmax.runs import Run
+from sigmax.runs import CertificationSpec, Run
 from sigmax.search import AscentSearch
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -103,6 +103,23 @@ def describe_named(thing: Named) -> str:
     settings = {key: value for key, value in thing.settings().items() if key != "initial" and value is not None}
     said = (f"{key} {list(value) if isinstance(value, tuple) else value}" for key, value in settings.items())
     return ": ".join(filter(None, (name_of(type(thing)), ", ".join(said))))
+
+
+def describe_choice(spec: CertificationSpec) -> str:
+    """How the sigma of an input follows from sigma0, without the names that settings have in code."""
+    if not spec.is_per_input:
+        return "for all inputs"
+    if spec.route is not None:
+        return "and sigma by a router"
+    search = spec.search
+    words = []
+    for key, value in search.settings().items():
+        if key == "fixes_class":
+            words.append("class of sigma0 kept" if value else "class free")
+        elif key != "initial" and value is not None:
+            shown = " to ".join(f"{limit:g}" for limit in value) if isinstance(value, tuple) else value
+            words.append(f"{key.replace('_', ' ')} {shown}")
+    return f"and sigma by {name_of(type(search))}" + (f" ({', '.join(words)})" if words else "")
 
 
 def kinds_of_answers(runs: Iterable[Entry]) -> str:

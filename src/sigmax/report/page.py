@@ -4,6 +4,7 @@ Numbers travel to the page as whole thousandths, rounded down here once: no brow
 """
 
 import math
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -57,7 +58,9 @@ def render_page(
         "title": title,
         "tables": [(t, with_scope(t.caption, left)) for t, left in zip(tables, unsaid, strict=True)],
         "settings": [(run.name, settings_in_words(run)) for run in runs],
-        "headlines": [(part.title if len(parts) > 1 else "", headlines(part, own)) for part, own in found],
+        "headlines": [
+            (part.title if len(parts) > 1 else "", map(_unbroken, headlines(part, own))) for part, own in found
+        ],
         "charts": [
             (part, scope(part.runs), accuracy_table(part, metrics.common_radii([run.table for run in part.runs])))
             for part in parts
@@ -80,6 +83,11 @@ def render_page(
         if step > max(len(run.table) for run in runs):
             break
     raise InvalidInputError(f"expected a page of at most {PAGE_BYTES} bytes, got {len(page)}; give fewer runs")
+
+
+def _unbroken(said: str) -> str:
+    """The same with formulas that the end of a line does not part."""
+    return re.sub(r" ([=<→]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", said)
 
 
 def _chart(section: Section, runs: Sequence[Entry]) -> dict[str, Any]:

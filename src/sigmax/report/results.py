@@ -6,7 +6,7 @@ import numpy as np
 
 from sigmax import metrics
 from sigmax.noise import Gaussian, Uniform
-from sigmax.report.entries import Entry, describe_named, joined, kinds_of_answers
+from sigmax.report.entries import Entry, describe_choice, describe_named, joined, kinds_of_answers
 from sigmax.report.pairing import Pair
 from sigmax.report.sections import Section, telling_runs
 from sigmax.report.tables import Cell, ResultTable
@@ -224,12 +224,13 @@ def _networks(run: Entry) -> str:
 
 def settings_in_words(run: Entry) -> str:
     """What a run was made with, as a sentence; what the record does not say is left out."""
-    said = settings_of(run)
+    said = settings_of(run) | {"search": describe_choice(run.spec) if run.spec else UNKNOWN}
     words = {"data": " of ", "model": " from ", "backend": ", run by ", "norm": ", in ", "sigma0": "; sigma0 = "}
-    words |= {"search": ", sigma by ", "n0": "; n0 = ", "n": ", n = ", "alpha": ", alpha = ", "seed": ", seed "}
-    known = (f"{word}{said[name]}" for name, word in words.items() if said[name] != UNKNOWN)
+    words |= {"search": " ", "n0": "; n0 = ", "n": ", n = ", "alpha": ", alpha = ", "seed": ", seed "}
+    facts = (f"{word}{said[name]}" for name, word in words.items() if said[name] != UNKNOWN)
     kind, _, noise = said["certificates"].partition(", ")
-    return f"{kind} certificates of {said['inputs']} inputs{''.join(known)}{f', {noise} noise' * bool(noise)}."
+    known = f"{said['inputs']} inputs{''.join(facts)}"
+    return f"{kind.capitalize()} certificates of {known}{f', {noise} noise' * bool(noise)}."
 
 
 def scope(runs: Sequence[Entry]) -> str:
