@@ -24,7 +24,7 @@ function table(header, rows) {
 
 // The smallest of 1, 2, 5, 10, … that cuts the span into at most so many parts.
 function roundStep(span, parts) {
-  const rough = Math.max(span, 1) / parts;
+  const rough = (span > 0 ? span : 1) / parts;
   const power = 10 ** Math.floor(Math.log10(rough));
   return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough);
 }

@@ -17,6 +17,11 @@ const RULES = {
   abstained: "abstained: nothing could be proved",
   refused: "refused: only less certain answers contain the image",
 };
+const originOf = (answer) => {
+  if (answer.recalled) return "the memory, without sampling";
+  if (about.digest) return "sampling; a frozen memory stores nothing";
+  return answer.label === null ? "sampling; an abstention is not stored" : "sampling, now in the memory";
+};
 const say = (text) => { document.getElementById("said").textContent = text; };
 const className = (label) => {
   const name = about.classes[label] ?? String(label);
@@ -194,7 +199,7 @@ const EVENTS = {
       rule: RULES[data.rule] ?? data.rule,
       sigma: data.sigma.toFixed(3), "probability at least": floor(data.p_lower),
       samples: data.n.toLocaleString("en"), "failure probability": data.alpha,
-      from: data.recalled ? "the memory, without sampling" : "sampling, now in the memory",
+      from: originOf(data),
       ...(data.tau === null ? {} : { "level told (tau)": data.tau.toFixed(3) }),
       ...(data.memory ? { "frozen memory": data.memory.slice(0, 12) } : {}),
     });
@@ -302,14 +307,18 @@ files.addEventListener("change", () => {
   take([...files.files]);
   files.value = "";
 });
+// On the whole page: a browser opens a file that is dropped beside the box, and the answers would be gone.
+const hasFiles = (event) => about && event.dataTransfer.types.includes("Files");
 for (const name of ["dragenter", "dragover"]) {
-  drop.addEventListener(name, (event) => {
+  addEventListener(name, (event) => {
+    if (!hasFiles(event)) return;
     event.preventDefault();
     drop.classList.add("is-over");
   });
 }
-for (const name of ["dragleave", "drop"]) drop.addEventListener(name, () => drop.classList.remove("is-over"));
-drop.addEventListener("drop", (event) => {
+for (const name of ["dragleave", "drop"]) addEventListener(name, () => drop.classList.remove("is-over"));
+addEventListener("drop", (event) => {
+  if (!hasFiles(event)) return;
   event.preventDefault();
   take([...event.dataTransfer.files]);
 });
