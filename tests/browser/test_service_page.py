@@ -110,12 +110,15 @@ def test_a_dropped_image_shows_its_radius_grow_until_it_is_stopped(page: webdriv
     assert find(page, ".radius output").text == format_down(stored.radius)
 
 
-def test_a_batch_shows_its_progress_and_other_sizes_are_resized(page: webdriver.Chrome) -> None:
+def test_a_batch_shows_its_progress_and_other_sizes_are_resized(page: webdriver.Chrome, served: Served) -> None:
+    before = len(served.service.memory)
     set_samples(page, 300)
     large = BytesIO()
     Image.fromarray(np.full((30, 40, 3), 220, np.uint8)).save(large, format="PNG")
     drop(page, one=png(image(0.2, seed=3)), two=png(image(0.8, seed=4)), large=large.getvalue(), broken=b"no image")
     wait(page, lambda: find(page, "#progress-text").text == "3 of 3 answered")
+    assert len(served.service.memory) == before + 3
+    wait(page, lambda: f"memory of {before + 3} answers" in find(page, "#service").text)
     text = find(page, "#answers").text
     assert "resized from 40 \N{MULTIPLICATION SIGN} 30" in text
     assert "broken.png is not an image" in text

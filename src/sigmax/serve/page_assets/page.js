@@ -60,15 +60,26 @@ async function meet() {
   }
   about = await response.json();
   if (entry) entry.hidden = true;
-  const kind = about.digest ? `a frozen memory (${about.digest.slice(0, 12)})` : "a live memory";
-  document.getElementById("service").textContent =
-    `${about.model}, with ${kind} of ${about.entries.toLocaleString("en")} answers. Radii are l${about.norm} distances; ` +
-    `each certificate is wrong with probability at most ${about.alpha}.`;
+  showService();
   const [, height, width] = about.shape;
   document.getElementById("size").textContent = `${width} × ${height} pixels; other images are resized here first.`;
   asking.elements.n.value = about.n;
   asking.elements.n.max = about.most_n;
   asking.hidden = false;
+}
+
+function showService() {
+  const kind = about.digest ? `a frozen memory (${about.digest.slice(0, 12)})` : "a live memory";
+  document.getElementById("service").textContent =
+    `${about.model}, with ${kind} of ${about.entries.toLocaleString("en")} answers. Radii are l${about.norm} distances; ` +
+    `each certificate is wrong with probability at most ${about.alpha}.`;
+}
+
+async function countAgain() {
+  const response = await fetch("about", { headers: headers() }).catch(() => null);
+  if (!response?.ok) return;
+  about.entries = (await response.json()).entries;
+  showService();
 }
 
 document.getElementById("entry")?.addEventListener("submit", (event) => {
@@ -285,6 +296,7 @@ function askNext() {
     ask(next).catch((error) => fail(next, `the service does not answer (${error.message})`)).finally(() => {
       showProgress();
       askNext();
+      if (!questions.some(isOpen)) countAgain();
     });
   }
   showProgress();
