@@ -18,6 +18,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
+from sigmax import CertificateMemory
 from sigmax.rounding import format_down
 from trial import Served, image, make_service, png, serving
 
@@ -28,7 +29,9 @@ for (const [name, content] of arguments[0]) {
     const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
     transfer.items.add(new File([bytes], name, { type: "image/png" }));
 }
-document.getElementById("drop").dispatchEvent(new DragEvent("drop", { dataTransfer: transfer, bubbles: true }));"""
+const event = new DragEvent("drop", { dataTransfer: transfer, bubbles: true, cancelable: true });
+(arguments[1] ?? document.getElementById("drop")).dispatchEvent(event);
+return event.defaultPrevented;"""
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +60,10 @@ def wait(page: webdriver.Chrome, until: Any) -> None:
     WebDriverWait(page, 60, poll_frequency=0.05).until(lambda _: until())
 
 
-def drop(page: webdriver.Chrome, **files: bytes) -> None:
-    page.execute_script(DROP, [(f"{name}.png", b64encode(content).decode()) for name, content in files.items()])
+def drop(page: webdriver.Chrome, *, on: WebElement | None = None, **files: bytes) -> None:
+    """Drop files in the box, or elsewhere; the page takes them, else the browser would open them instead."""
+    given = [(f"{name}.png", b64encode(content).decode()) for name, content in files.items()]
+    assert page.execute_script(DROP, given, on) is True
 
 
 def set_samples(page: webdriver.Chrome, n: int) -> None:
@@ -105,17 +110,42 @@ def test_a_dropped_image_shows_its_radius_grow_until_it_is_stopped(page: webdriv
     assert find(page, ".radius output").text == format_down(stored.radius)
 
 
-def test_a_batch_shows_its_progress_and_other_sizes_are_resized(page: webdriver.Chrome) -> None:
+def test_a_batch_shows_its_progress_and_other_sizes_are_resized(page: webdriver.Chrome, served: Served) -> None:
+    before = len(served.service.memory)
     set_samples(page, 300)
     large = BytesIO()
     Image.fromarray(np.full((30, 40, 3), 220, np.uint8)).save(large, format="PNG")
     drop(page, one=png(image(0.2, seed=3)), two=png(image(0.8, seed=4)), large=large.getvalue(), broken=b"no image")
     wait(page, lambda: find(page, "#progress-text").text == "3 of 3 answered")
+    assert len(served.service.memory) == before + 3
+    wait(page, lambda: f"memory of {before + 3} answers" in find(page, "#service").text)
     text = find(page, "#answers").text
     assert "resized from 40 \N{MULTIPLICATION SIGN} 30" in text
     assert "broken.png is not an image" in text
     assert float(find(page, "#progress").get_attribute("value") or 0) == 1.0
     assert len(page.find_elements(By.CSS_SELECTOR, ".question canvas")) == 6
+
+
+def test_a_file_beside_the_box_is_taken_and_a_small_radius_can_be_read(page: webdriver.Chrome) -> None:
+    set_samples(page, 3_000)
+    drop(page, on=find(page, "h1"), near=png(image(0.515, seed=6)))
+    wait(page, lambda: "rule" in said(page))
+    assert 0 < float(find(page, ".radius output").text) < 0.2
+    ticks = page.find_elements(By.CSS_SELECTOR, ".question .plot text[text-anchor=end]")
+    assert len({tick.get_attribute("textContent") for tick in ticks}) >= 3
+
+
+def test_the_page_of_a_frozen_memory_does_not_claim_to_store(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    make_service(tmp_path).close()
+    with CertificateMemory.existing(tmp_path / "memory.db") as memory:
+        digest = memory.freeze(sigma=0.25).digest
+    with serving(make_service(tmp_path, is_frozen=True)) as frozen:
+        browser.get(frozen.address)
+        wait(browser, lambda: find(browser, "#asking").is_displayed())
+        assert digest[:12] in find(browser, "#service").text
+        drop(browser, one=png(image(0.8, seed=2)))
+        wait(browser, lambda: "rule" in said(browser))
+        assert "stores nothing" in said(browser)["from"]
 
 
 def test_nothing_is_asked_of_the_network_and_nothing_goes_wrong(page: webdriver.Chrome, served: Served) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from commands import Run
 from records import memory_rows, rows
 from sigmax import FixedSigma
 from sigmax.engine import certify, prepare
@@ -137,6 +138,26 @@ def test_a_driver_that_is_killed_and_resumed(
     with RayEngine(address=cluster.address, workers=1) as engine:
         certify(spec, out, track=quietly, engine=engine, resume=True)
     assert same(out, expected)
+
+
+def test_an_experiment_certifies_on_the_cluster(cluster: Any, run: Run, tmp_path: Path) -> None:
+    toml = tmp_path / "small.toml"
+    toml.write_text(
+        """
+report = {title = "On a cluster", paper = "cifar10"}
+data = {name = "digits", skip = 60, max = 5}
+sampling = {n0 = 20, n = 200}
+networks.cohen = {sigma = 0.25, epochs = 1}
+certify = [{networks = ["cohen"], search = "halving"}]
+"""
+    )
+    on_cluster = ("--engine", "ray", "--address", cluster.address, "--workers", 1)
+    for name, engine in (("local", ()), ("ray", on_cluster)):
+        code, _, err = run("reproduce", toml, "--out", tmp_path / name, "--yes", *engine)
+        assert code == 0, err
+    (expected,) = (tmp_path / "local" / "runs").iterdir()
+    assert len(rows(expected)) > 2
+    assert same(tmp_path / "ray" / "runs" / expected.name, expected)
 
 
 def test_errors_of_workers_are_one_line_with_their_node(cluster: Any, tmp_path: Path) -> None:

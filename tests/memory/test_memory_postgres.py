@@ -6,6 +6,8 @@ from contextlib import ExitStack
 from functools import cache, partial
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -128,6 +130,26 @@ def test_a_connection_that_is_lost_at_any_statement(url: str, monkeypatch: pytes
         answer = memory.settle(at(100.0), certificate(label=1, radius=0.25))
         assert answer == memory.lookup(at(100.0))
         assert len(memory) == len(list(memory.entries())) == 11
+
+
+def test_a_process_that_was_suspended_in_its_transaction_asks_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server ends a transaction that is idle for a minute; when the process goes on, its patience begins anew."""
+    now = 0.0
+    monkeypatch.setattr("sigmax.memory.memory.time", SimpleNamespace(monotonic=lambda: now, sleep=lambda _: None))
+    with CertificateMemory.existing(url) as memory:
+        append = memory._view.ledger.append
+
+        def suspended(*arguments: Any) -> None:
+            nonlocal now
+            if not now:
+                now = 300.0
+                kill_connections(url)
+            append(*arguments)
+
+        monkeypatch.setattr(memory._view.ledger, "append", suspended)
+        assert memory.settle(at(100.0), certificate(label=1, radius=0.25)).rule == "kept"
+        assert now
+        assert len(list(memory.entries())) == 11
 
 
 def test_a_restart_between_questions_is_not_noticed(url: str, postgres: Postgres) -> None:

@@ -353,6 +353,14 @@ def test_a_port_in_use_is_one_line_and_the_command_ends(run: Any, served: Served
     assert [thread.name for thread in threading.enumerate()].count("sampling") == 1  # that of the other service
 
 
+def test_wrong_options_are_one_line(run: Any, tmp_path: Path) -> None:
+    given = ("serve", "model", "--memory", tmp_path / "m.db")
+    assert "--port from 0 to 65535, got port=70000" in run(*given, "--port", 70_000)[2]
+    (tmp_path / "tokens").write_bytes(b"ask \xff\xfe")
+    code, _, error = run(*given, "--tokens", tmp_path / "tokens")
+    assert (code, "a text file for --tokens" in error) == (2, True)
+
+
 def test_a_service_that_others_can_reach_needs_tokens(run: Any, tmp_path: Path) -> None:
     given = ("serve", "model", "--memory", tmp_path / "m.db", "--host")
     code, _, error = run(*given, "0.0.0.0")

@@ -43,6 +43,8 @@ def serve(
 
     Example: `sigmax serve sigmax-demo --memory answers.db --per-input`
     """
+    if not 0 <= port < 2**16:
+        raise InvalidInputError(f"expected --port from 0 to {2**16 - 1}, got port={port}")
     tokens = _read_tokens(options.tokens)
     if not tokens and not _is_loopback(host):
         raise InvalidInputError(
@@ -100,7 +102,10 @@ def make_service(model: ModelOptions, search: SearchOptions, options: ServeOptio
 def _read_tokens(file: Path | None) -> "Tokens":
     from sigmax.serve.tokens import Tokens
 
-    text = file.read_text() if file is not None else os.environ.get(_TOKENS)
+    try:
+        text = file.read_text() if file is not None else os.environ.get(_TOKENS)
+    except UnicodeDecodeError:
+        raise InvalidInputError(f"expected a text file for --tokens, got {file}, which is none") from None
     return Tokens({}) if text is None else Tokens.parse(text)
 
 

@@ -24,7 +24,7 @@ function table(header, rows) {
 
 // The smallest of 1, 2, 5, 10, … that cuts the span into at most so many parts.
 function roundStep(span, parts) {
-  const rough = Math.max(span, 1) / parts;
+  const rough = (span > 0 ? span : 1) / parts;
   const power = 10 ** Math.floor(Math.log10(rough));
   return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough);
 }
@@ -33,7 +33,7 @@ const tickText = (value, step) => value.toFixed(Math.max(0, -Math.floor(Math.log
 
 // A drawing of this size with two axes; x and y are {from, to, unit, label}, `unit` making a plain number of a value.
 function makePlot(width, height, x, y) {
-  const left = 52, right = width - 18, top = 10, bottom = height - 44;
+  const left = 58, right = width - 18, top = 10, bottom = height - 44;
   const toX = (value) => left + ((right - left) * (value - x.from)) / (x.to - x.from);
   const toY = (value) => bottom - ((bottom - top) * (value - y.from)) / (y.to - y.from);
   const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });

@@ -151,15 +151,17 @@ class Memory(ABC):
 
         What was lost may have been committed. Asked again, the same input gets the answer that was stored, if one was.
         """
-        deadline, is_lost = time.monotonic() + _PATIENCE, False
+        deadline: float | None = None
         with self._lock:
             while True:
                 try:
-                    if is_lost:
+                    if deadline is not None:
                         self._view.ledger.roll_back()  # connects again
                     return work()
                 except ConnectionLostError:
-                    is_lost, self._view.is_current = True, False
+                    self._view.is_current = False
+                    # From the first loss on: a process that was suspended may notice it long after its work began.
+                    deadline = deadline or time.monotonic() + _PATIENCE
                     if time.monotonic() > deadline:
                         raise
                 time.sleep(random.uniform(0.05, 0.25))  # random, so that clients do not come back all at once

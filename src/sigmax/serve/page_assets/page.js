@@ -17,6 +17,11 @@ const RULES = {
   abstained: "abstained: nothing could be proved",
   refused: "refused: only less certain answers contain the image",
 };
+const originOf = (answer) => {
+  if (answer.recalled) return "the memory, without sampling";
+  if (about.digest) return "sampling; a frozen memory stores nothing";
+  return answer.label === null ? "sampling; an abstention is not stored" : "sampling, now in the memory";
+};
 const say = (text) => { document.getElementById("said").textContent = text; };
 const className = (label) => {
   const name = about.classes[label] ?? String(label);
@@ -55,15 +60,26 @@ async function meet() {
   }
   about = await response.json();
   if (entry) entry.hidden = true;
-  const kind = about.digest ? `a frozen memory (${about.digest.slice(0, 12)})` : "a live memory";
-  document.getElementById("service").textContent =
-    `${about.model}, with ${kind} of ${about.entries.toLocaleString("en")} answers. Radii are l${about.norm} distances; ` +
-    `each certificate is wrong with probability at most ${about.alpha}.`;
+  showService();
   const [, height, width] = about.shape;
   document.getElementById("size").textContent = `${width} × ${height} pixels; other images are resized here first.`;
   asking.elements.n.value = about.n;
   asking.elements.n.max = about.most_n;
   asking.hidden = false;
+}
+
+function showService() {
+  const kind = about.digest ? `a frozen memory (${about.digest.slice(0, 12)})` : "a live memory";
+  document.getElementById("service").textContent =
+    `${about.model}, with ${kind} of ${about.entries.toLocaleString("en")} answers. Radii are l${about.norm} distances; ` +
+    `each certificate is wrong with probability at most ${about.alpha}.`;
+}
+
+async function countAgain() {
+  const response = await fetch("about", { headers: headers() }).catch(() => null);
+  if (!response?.ok) return;
+  about.entries = (await response.json()).entries;
+  showService();
 }
 
 document.getElementById("entry")?.addEventListener("submit", (event) => {
@@ -194,7 +210,7 @@ const EVENTS = {
       rule: RULES[data.rule] ?? data.rule,
       sigma: data.sigma.toFixed(3), "probability at least": floor(data.p_lower),
       samples: data.n.toLocaleString("en"), "failure probability": data.alpha,
-      from: data.recalled ? "the memory, without sampling" : "sampling, now in the memory",
+      from: originOf(data),
       ...(data.tau === null ? {} : { "level told (tau)": data.tau.toFixed(3) }),
       ...(data.memory ? { "frozen memory": data.memory.slice(0, 12) } : {}),
     });
@@ -280,6 +296,7 @@ function askNext() {
     ask(next).catch((error) => fail(next, `the service does not answer (${error.message})`)).finally(() => {
       showProgress();
       askNext();
+      if (!questions.some(isOpen)) countAgain();
     });
   }
   showProgress();
@@ -302,14 +319,18 @@ files.addEventListener("change", () => {
   take([...files.files]);
   files.value = "";
 });
+// On the whole page: a browser opens a file that is dropped beside the box, and the answers would be gone.
+const hasFiles = (event) => about && event.dataTransfer.types.includes("Files");
 for (const name of ["dragenter", "dragover"]) {
-  drop.addEventListener(name, (event) => {
+  addEventListener(name, (event) => {
+    if (!hasFiles(event)) return;
     event.preventDefault();
     drop.classList.add("is-over");
   });
 }
-for (const name of ["dragleave", "drop"]) drop.addEventListener(name, () => drop.classList.remove("is-over"));
-drop.addEventListener("drop", (event) => {
+for (const name of ["dragleave", "drop"]) addEventListener(name, () => drop.classList.remove("is-over"));
+addEventListener("drop", (event) => {
+  if (!hasFiles(event)) return;
   event.preventDefault();
   take([...event.dataTransfer.files]);
 });
