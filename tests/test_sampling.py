@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -118,3 +119,29 @@ def test_progress_counts_the_samples_and_nothing_else(network: BaseClassifier) -
 
 def test_sizes_follow_the_input_alone() -> None:
     assert [default_batch_size(d) for d in (2, 64, 3_072, 150_528, 10**8)] == [1024, 1024, 512, 16, 16]
+
+
+@pytest.mark.parametrize(("dimensions", "rows", "draws"), [(16, 32, 4), (15, 20, 25)])
+def test_small_batches_are_drawn_together_where_all_begin_at_multiples_of_64_bytes(
+    monkeypatch: pytest.MonkeyPatch, dimensions: int, rows: int, draws: int
+) -> None:
+    written, seen, write = list[int](), list[Tensor](), Gaussian.write
+
+    def recorded(noise: Gaussian, out: Tensor, *args: Any, **how: Any) -> None:
+        written.append(len(out))
+        write(noise, out, *args, **how)
+
+    def network(x: Tensor) -> Tensor:
+        assert x.data_ptr() % 64 == 0
+        seen.append(x.clone())
+        return x[:, :2]
+
+    monkeypatch.setattr(Gaussian, "write", recorded)
+    classifier = BaseClassifier(network, num_classes=2, identity="the first two")
+    found = counts(classifier, torch.zeros(1, dimensions), n=500, indices=[3], batch_size=rows)
+    assert found.sum() == 500
+    assert len(written) == draws
+    assert {len(batch) for batch in seen} == {rows}
+    assert not torch.cat(seen)[500:].any()
+    drawn = Gaussian().draw(random_stream(0, 3, Stage.ESTIMATION, CPU), 500, (dimensions,), dtype=torch.float32)
+    assert torch.equal(torch.cat(seen)[:500], 0.3 * drawn)

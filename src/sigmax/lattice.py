@@ -60,18 +60,18 @@ class IntegerNoise:
         main, reserve = -(-size // 4), size // _RESERVE + 4
         words = stream.words(n, main + reserve)
         first = words.view(torch.int16)[:, :size]  # n size
-        entries = first.new_empty(n * size, dtype=torch.int32) if scratch is None else scratch
+        entries = (first.new_empty(n * size, dtype=torch.int32) if scratch is None else scratch).flatten()
         entries.view(n, size).copy_(first).add_(2**15)
-        drawn = self.table.index_select(0, entries.flatten())
+        drawn = self.table.index_select(0, entries)
         places = _places_of(self.open, drawn)
         if len(places):
             rows = places // size
             starts = torch.searchsorted(rows, torch.arange(n, device=rows.device))
             rank = torch.arange(len(places), device=rows.device) - starts[rows]  # within its sample
-            further = words[rows, main + rank.clamp(max=reserve - 1)]
+            further = words.take(rows * words.shape[1] + main + rank.clamp(max=reserve - 1))
             if int(rank.max()) >= reserve:
                 further = torch.where(rank < reserve, further, stream.side(n).words(n, size)[rows, rank])
-            bits = first[rows, places - rows * size].long() << 48 | further >> 16 & 2**48 - 1
+            bits = entries.take(places).long() - 2**15 << 48 | further >> 16 & 2**48 - 1
             cells = torch.searchsorted(self.thresholds, bits, right=True) + self.low
             drawn[places] = cells.to(drawn.dtype)
         return drawn.view(n, size)

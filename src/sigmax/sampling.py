@@ -16,6 +16,7 @@ from sigmax.streams import Stream
 
 Progress = Callable[[int], None]
 _TILE = 128  # samples drawn at a time: what they need stays in the cache
+_MOST_NUMBERS = 2**21  # in a forward pass, or in small batches that are drawn together
 
 
 class _How(TypedDict):
@@ -29,7 +30,7 @@ class _How(TypedDict):
 
 def default_batch_size(dimensions: int) -> int:
     """Noisy samples per forward pass: 2**21 numbers at most, between 16 and 1,024 samples."""
-    return min(1024, max(16, 1 << max(0, (2**21 // dimensions).bit_length() - 1)))
+    return min(1024, max(16, 1 << max(0, (_MOST_NUMBERS // dimensions).bit_length() - 1)))
 
 
 def count_classes(
@@ -134,27 +135,40 @@ def _noisy_batches(
     streams: Sequence[Stream],
     rows: int,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches, each with the input of every row that is one's; the next but one overwrites it."""
-    buffers = itertools.cycle([sample_buffer(x, rows) for _ in range(2)])
+    """Batches, each with the input of every row that is one's; the next but one may overwrite it."""
+    room = rows * _drawn_together(x, rows)
+    buffers = itertools.cycle([sample_buffer(x, room) for _ in range(2)])
     inputs = _channels_last(x if levels is None else to_pixels(x, levels))
     sigmas = sigma.tolist()
-    buffer, batch = next(buffers)
-    owner, start = torch.empty(rows, dtype=torch.int64), 0
+    buffer, batches = next(buffers)
+    owner, start = torch.empty(room, dtype=torch.int64), 0
     for i, left in enumerate(n):
         while left > 0:
-            part = slice(start, min(rows, start + left))
+            part = slice(start, min(room, start + left))
             for first in range(part.start, part.stop, _TILE):
                 tile = buffer[first : min(first + _TILE, part.stop)]
                 noise.write(tile, inputs[i], sigma=sigmas[i], stream=streams[i], levels=levels)
             owner[part] = i
             start, left = part.stop, left - (part.stop - part.start)
-            if start == rows:
-                yield batch, owner
-                buffer, batch = next(buffers)
-                owner, start = torch.empty(rows, dtype=torch.int64), 0
+            if start == room:
+                yield from ((batches[k : k + rows], owner[k : k + rows]) for k in range(0, room, rows))
+                buffer, batches = next(buffers)
+                owner, start = torch.empty(room, dtype=torch.int64), 0
     if start:
         buffer[start:] = 0.0  # padding
-        yield batch, owner[:start]
+        yield from ((batches[k : k + rows], owner[k : min(k + rows, start)]) for k in range(0, start, rows))
+
+
+def _drawn_together(x: Tensor, rows: int) -> int:
+    """How many batches to draw at a time: a draw of few samples costs nearly as much as one of many.
+
+    One where batches after the first would not begin at a multiple of 64 bytes: kernels may differ in the last bits
+    from alignment to alignment.
+    """
+    numbers = rows * x[0].numel() if len(x) else 0
+    if not numbers or numbers * x.element_size() % 64:
+        return 1
+    return max(1, min(_TILE // rows, _MOST_NUMBERS // numbers))
 
 
 def noisy_batch(

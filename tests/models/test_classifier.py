@@ -404,6 +404,23 @@ def test_the_precision_of_products_is_part_of_the_function() -> None:
     usual.check_fixed()
 
 
+@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="before torch 2.9 there is one setting")
+def test_the_precision_of_products_counts_in_either_of_the_ways_to_set_it() -> None:
+    """When both ways are mixed, torch refuses to read the old setting."""
+    model = digits_network()
+    usual = BaseClassifier(model, num_classes=10)
+    products = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before = products.fp32_precision
+    products.fp32_precision = "bf16"
+    try:
+        with pytest.raises(ModelError, match="bf16"):
+            usual.check_fixed()
+        assert fingerprint(model) != usual.fingerprint
+    finally:
+        products.fp32_precision = before
+    usual.check_fixed()
+
+
 def mixing(x: Tensor) -> Tensor:
     return (x - x.mean(dim=0)).flatten(1)
 

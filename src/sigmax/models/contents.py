@@ -31,8 +31,10 @@ _HOOKS = ("_forward_pre_hooks", "_forward_hooks")  # the only ones that change o
 _OWN = {name for name, value in vars(nn.Module()).items() if isinstance(value, dict | set) or value is None} | {
     *("_is_torch_compile", "_compile_kwargs", "_compiled_call_impl")
 }
+_OLD_SETTING = "float32_matmul_precision"  # read by a function; the others are in torch.backends
 # Settings of torch that change outputs by far more than rounding, with their usual values.
 _ARITHMETIC = {
+    _OLD_SETTING: "highest",
     "fp32_precision": "none",
     "cuda.matmul.fp32_precision": "none",
     "cudnn.conv.fp32_precision": "tf32",
@@ -80,15 +82,15 @@ def find_incomparable(model: object) -> tuple[str, object] | None:
 
 def arithmetic() -> str:
     """Global settings of torch that change the outputs of a network; empty if all have their usual values."""
-    found = {"float32_matmul_precision": torch.get_float32_matmul_precision()}
+    found = list[str]()
     for name, usual in _ARITHMETIC.items():
         try:
-            value = attrgetter(name)(torch.backends)
-        except (AttributeError, RuntimeError):  # not in this version of torch
+            value = torch.get_float32_matmul_precision() if name == _OLD_SETTING else attrgetter(name)(torch.backends)
+        except (AttributeError, RuntimeError):  # not in this version of torch, or unreadable because a newer one is set
             continue
         if value not in (usual, "ieee" if usual == "none" else usual):  # "ieee" says "none" aloud
-            found[name] = value
-    return ", ".join(f"{name}={value}" for name, value in found.items() if value != "highest")
+            found.append(f"{name}={value}")
+    return ", ".join(found)
 
 
 def _parts(
