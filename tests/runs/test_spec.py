@@ -48,7 +48,7 @@ def searches(draw: Callable[..., Any]) -> SigmaSearch:
 
 @st.composite
 def budgets(draw: Callable[..., Any]) -> Budget:
-    n = draw(counts) + 100  # what the smallest alpha needs
+    n = draw(counts) + 102  # the smallest alpha needs 103, if radii are tested
     radii = tuple(draw(st.lists(st.floats(0, 10), max_size=3)))
     return Budget(
         n0=draw(counts),

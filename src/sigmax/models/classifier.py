@@ -171,7 +171,7 @@ class BaseClassifier:
             (
                 again,
                 _SAME_ROW,
-                "others when asked again",
+                "others when asked twice",
                 "call model.eval(), and remove what is random or keeps a state",
             ),
             (turned, _OTHER_ROW, "others in another row of the batch", "let each row depend on its own input alone"),
