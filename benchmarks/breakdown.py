@@ -21,13 +21,14 @@ import numpy as np
 
 from networks import CLASSES, NETWORKS, SHAPE, SIGMA, best_rows, make_network
 from part import Part, finish, parser
-from sigmax import CertificateMemory, HalvingSearch, SmoothedClassifier, smoothed
+from sigmax import CertificateMemory, HalvingSearch, smoothed
 from sigmax.budget import Budget
 from sigmax.data.reference import DataReference
 from sigmax.engine import certify
 from sigmax.models import BaseClassifier, LoadedModel
 from sigmax.models.reference import ModelReference
 from sigmax.runs import CertificationSpec, RunFolder
+from sigmax.sampler import Sampler
 
 SEARCH, SELECTION, MEMORY, RECORDS = "sigma search", "selection of the class", "memory", "records"
 NETWORK, COUNTING = "forward pass", "waiting for noise, counting and bounds"
@@ -104,7 +105,7 @@ def measure(arch: str, *, inputs: int, n: int) -> tuple[dict[str, float], int]:
         watch.put_on(smoothed, "select_class", SELECTION)
         watch.put_on(CertificateMemory, "settle", MEMORY)
         watch.put_on(RunFolder, "append", RECORDS)
-        watch.put_on(SmoothedClassifier, "estimate", COUNTING)
+        watch.put_on(Sampler, "estimate", COUNTING)
         with watch.running(REST):  # to its end
             run(samples, "timed")
     scale = {label: n / samples if label in ESTIMATION else 1 for label in watch.seconds}

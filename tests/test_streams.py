@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, kstest
 
-import sigmax.smoothed
+import sigmax.sampler
 import sigmax.train.draws
 import sigmax.train.evaluation
 from sigmax import HalvingSearch, SmoothedClassifier
@@ -72,7 +72,7 @@ def test_no_two_stages_draw_the_same_noise() -> None:
 def test_training_evaluation_and_certification_share_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network is judged and certified with other noise than it was trained and chosen with."""
     opened: dict[str, set[Stage]] = {}
-    for place in (sigmax.train.draws, sigmax.train.evaluation, sigmax.smoothed):
+    for place in (sigmax.train.draws, sigmax.train.evaluation, sigmax.sampler):
 
         def recorded(seed: int, index: int, stage: Stage, device: torch.device, place: str = place.__name__) -> Stream:
             opened.setdefault(place, set()).add(stage)
