@@ -186,6 +186,13 @@ def test_a_sound_file_is_read(kind: str, tmp_path: Path) -> None:
         READERS[kind][2](path)
 
 
+def test_damage_that_sqlite_cannot_quote_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file.db"
+    path.write_bytes(sound("memory").replace(b"CREATE TABLE balls", b"CREATE TAB\x80E balls"))
+    with pytest.raises(SigmaxError, match=r"file\.db"):
+        read_memory(path)
+
+
 @pytest.mark.parametrize("kind", READERS)
 def test_a_damaged_file_is_answered_or_refused(kind: str) -> None:
     fuzz(kind, 60)
