@@ -194,7 +194,7 @@ def _read_owner(connection: sqlite3.Connection, place: str) -> Owner | None:
 def _explained(place: str) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # an error's own text may quote damaged bytes
         raise MemoryRefusedError(
             f"{place}: expected a memory that can be read and written, got: {one_line(error)}; "
             "fix this and try again; all answers given so far are stored"
