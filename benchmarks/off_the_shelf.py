@@ -6,7 +6,7 @@
 
 FILES is a folder with `off-the-shelf/cifar10-resnet56-akamaster.th`, of which only the tensors are read, and
 `imagenet-val50/<class index>/*.JPEG`. $SIGMAX_DATA has CIFAR-10. Runs are continued where they stopped. Together they
-take about 50 minutes of one core of an AMD EPYC (torch 2.13.0, one thread). `measure` times a sample of each network.
+take about two hours of one core of an AMD EPYC (torch 2.13.0, one thread). `measure` times a sample of each network.
 `page` writes docs/results/off-the-shelf.md from these records alone.
 """
 
