@@ -1,6 +1,6 @@
 """The CIFAR-10 networks of docs/training.md: trains missing ones, resumes interrupted ones, prints the table.
 
-    python benchmarks/cifar10_networks.py --out runs [--only 'cohen-*'] [--data cifar10:DIR] [--zoo] [--table]
+    python benchmarks/cifar10_networks.py --out runs [--group fair] [--only '*-0.50'] [--data cifar10:DIR]
 
 Two groups. `zoo` are the first six of the package. `fair` are pairs that differ only in where sigma comes from: one
 sigma, or the table of Algorithm 2 (DS^2). Both of a pair have the same start, epochs and schedule, and none sees the
@@ -68,18 +68,20 @@ FAIR = {
 }
 FIT = " --split fit --precision bf16-mixed"
 NETWORKS = ZOO | {name: settings + FIT for name, settings in FAIR.items()}
+GROUPS = {"zoo": ZOO, "fair": FAIR}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs"), help="default: %(default)s")
     parser.add_argument("--data", default="cifar10", help="default: %(default)s")
+    parser.add_argument("--group", choices=GROUPS, default="zoo", help="default: %(default)s")
     parser.add_argument("--only", default="*", help="a shell pattern of names; default: all")
     parser.add_argument("--zoo", action="store_true", help="copy the finished networks into the package")
     parser.add_argument("--table", action="store_true", help="only print the table of finished networks")
     options = parser.parse_args()
     rows = []
-    for name in needed(options.only):
+    for name in needed(options.group, options.only):
         folder = options.out / name
         command = f"sigmax train {options.data} {NETWORKS[name].format(out=options.out)} --out {folder}"
         if not options.table:
@@ -99,9 +101,9 @@ def main() -> None:
         )
 
 
-def needed(pattern: str) -> list[str]:
-    """The networks whose name fits, each after what it starts from."""
-    wanted = {name for name in NETWORKS if fnmatch(name, pattern)}
+def needed(group: str, pattern: str) -> list[str]:
+    """The networks of a group whose name fits, each after what it starts from."""
+    wanted = {name for name in GROUPS[group] if fnmatch(name, pattern)}
     while more := {start for start in NETWORKS if any(is_start(start, name) for name in wanted)} - wanted:
         wanted |= more
     return sorted((name for name in NETWORKS if name in wanted), key=depth)
