@@ -110,7 +110,7 @@ def test_only_the_distribution_adds_noise(noise: SmoothingDistribution) -> None:
     for rows in (8, 3):
         out = torch.empty(rows, 5)
         noise.write(out, x, sigma=sigma, stream=stream())
-        assert torch.allclose(out, expected[:rows])
+        assert torch.allclose(out, expected[:rows], atol=1e-6)  # sums near 0 lose digits
 
 
 def test_noises_are_found_by_name_by_norm_or_by_place() -> None:

@@ -96,13 +96,7 @@ def check_all_moments(memory: CertificateMemory, interrupt: Interrupt, moments: 
 
 @both
 @pytest.mark.parametrize(
-    ("interrupt", "stride"),
-    [
-        pytest.param(line_of_the_package, 3, id="lines"),
-        pytest.param(opcode_of_a_context, 7, id="opcodes"),
-        pytest.param(line_of_the_package, 1, id="every line", marks=pytest.mark.scale),
-        pytest.param(opcode_of_a_context, 1, id="every opcode", marks=pytest.mark.scale),
-    ],
+    ("interrupt", "stride"), [(line_of_the_package, 1), (opcode_of_a_context, 3)], ids=["lines", "opcodes"]
 )
 def test_interrupted_at_any_moment(tmp_path: Path, is_durable: bool, interrupt: Interrupt, stride: int) -> None:
     place = tmp_path / "memory.db" if is_durable else None
