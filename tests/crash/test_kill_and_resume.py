@@ -14,7 +14,6 @@ from sigmax import CertificateMemory
 from sigmax.runs import read_table
 
 INPUTS = 120
-KILLS = 8
 
 
 def command(model: Path, out: Path) -> list[str]:
@@ -37,11 +36,11 @@ def entries(out: Path) -> list[tuple[int, object, bytes]]:
         return [(entry.id, entry.answer, np.asarray(entry.x).tobytes()) for entry in memory.entries()]
 
 
-def test_killed_at_random_moments(digits_model: Path, tmp_path: Path) -> None:
+def test_killed_at_twenty_random_moments(digits_model: Path, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     subprocess.run(command(digits_model, whole), check=True, capture_output=True)
     moments, kills = random.Random(0), 0
-    while kills < KILLS:
+    while kills < 20:
         process = subprocess.Popen(
             command(digits_model, killed), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
@@ -56,7 +55,7 @@ def test_killed_at_random_moments(digits_model: Path, tmp_path: Path) -> None:
             kills += 1
         process.wait()
         assert rows(killed) > before, "a resumed run must get on"
-        if rows(killed) == INPUTS and kills < KILLS:
+        if rows(killed) == INPUTS and kills < 20:
             # Done too soon: take the end of it away again, as if it had been killed there.
             table = killed / "certificates.tsv"
             table.write_bytes(b"".join(table.read_bytes().splitlines(keepends=True)[: 1 + INPUTS // 2]))
